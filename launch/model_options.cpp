@@ -1,0 +1,120 @@
+#include "launch/model_options.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.hpp"
+
+namespace shardscope::launch {
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr std::array kWeights = {"auto"sv, "synthetic"sv};
+constexpr std::array kBackends = {"auto"sv, "cpu"sv};
+constexpr std::array kDTypes = {"auto"sv, "fp32"sv, "fp16"sv, "bf16"sv};
+constexpr std::array kActivations = {"auto"sv, "fp32"sv, "int8"sv};
+constexpr std::array kAllReduces = {"auto"sv, "mpi"sv, "shm"sv};
+constexpr std::array kProgress = {"auto"sv, "never"sv};
+
+}  // namespace
+
+void add_model_options(po::options_description& options) {
+  const std::string names = fmt::format(
+      "model: a Hugging Face folder, a .gguf file, a config.json (--dry-run or "
+      "synthetic weights), or one of {}",
+      fmt::join(runtime::named_configurations(), ", "));
+  options.add_options()                                                            //
+      ("model", po::value<std::string>()->value_name("PATH|NAME"), names.c_str())  //
+      ("weights", po::value<std::string>()->default_value("auto")->value_name("KIND"),
+       "auto: the file's, synthetic for named configurations; synthetic: random from --seed")          //
+      ("layers", po::value<int64_t>()->value_name("N"), "cut the model to its first N layers")         //
+      ("backend", po::value<std::string>()->default_value("auto")->value_name("KIND"), "auto or cpu")  //
+      ("dtype", po::value<std::string>()->default_value("auto")->value_name("TYPE"),
+       "of unquantised weights: auto (the file's; bf16 for named configurations), fp32, fp16, bf16")  //
+      ("cpu-activations", po::value<std::string>()->default_value("auto")->value_name("TYPE"),
+       "inputs of products on block-quantised weights: auto (int8, the faster), fp32, int8")  //
+      ("allreduce", po::value<std::string>()->default_value("auto")->value_name("KIND"),
+       "auto (measured at start), mpi, shm")  //
+      ("threads", po::value<int64_t>()->value_name("N"),
+       "threads of one rank; default: usable cores of the host / ranks on it")                                       //
+      ("seed", po::value<uint64_t>()->default_value(0)->value_name("N"), "of sampling, prompts, synthetic weights")  //
+      ("dry-run", po::bool_switch(), "print shard plan, memory and bytes per step; load no weights")                 //
+      ("timeout", po::value<double>()->default_value(60)->value_name("S"),
+       "seconds without progress of a rank after which the run ends and names it")                        //
+      ("progress", po::value<std::string>()->default_value("auto")->value_name("WHEN"), "auto or never")  //
+      ("verbose,v", po::bool_switch(), "say more on standard error")                                      //
+      ("help,h", po::bool_switch(), "print this help");
+}
+
+ModelOptions model_options(const po::variables_map& values, Session& session) {
+  if (values.count("model") == 0) {
+    throw UserError("no model given", "--model", "name a folder, a .gguf file or a configuration such as smollm2-135m");
+  }
+  const auto choice = [&](const char* option, std::span<const std::string_view> known) {
+    return parse_choice(values[option].as<std::string>(), std::string("--") + option, known);
+  };
+  ModelOptions options;
+  options.open.model = values["model"].as<std::string>();
+  options.open.synthetic = choice("weights", kWeights) == 1;
+  choice("backend", kBackends);
+  const size_t dtype = choice("dtype", kDTypes);
+  if (dtype > 0) options.open.dtype = kernels::dtype_named(kDTypes[dtype]);
+  constexpr std::array kModes = {kernels::ActivationMode::kAuto, kernels::ActivationMode::kF32,
+                                 kernels::ActivationMode::kInt8};
+  options.activations = kModes[choice("cpu-activations", kActivations)];
+  constexpr std::array kKinds = {parallel::CommunicatorKind::kAuto, parallel::CommunicatorKind::kMpi,
+                                 parallel::CommunicatorKind::kShm};
+  options.communicator = kKinds[choice("allreduce", kAllReduces)];
+  options.quiet = choice("progress", kProgress) == 1;
+  if (values.count("layers") > 0) {
+    options.open.layers = values["layers"].as<int64_t>();
+    check_range(*options.open.layers, "--layers", 1, 100'000);
+  }
+  if (values.count("threads") > 0) options.threads = values["threads"].as<int64_t>();
+  options.open.seed = values["seed"].as<uint64_t>();
+  options.dry_run = values["dry-run"].as<bool>();
+  options.open.headers_only = options.dry_run;
+  options.verbose = values["verbose"].as<bool>();
+  const double timeout = values["timeout"].as<double>();
+  constexpr double kLongestTimeout = 86'400;
+  if (!(timeout >= 1 && timeout <= kLongestTimeout)) {
+    throw UserError(fmt::format("{} is out of range", timeout), "--timeout", "use 1 to 86400 seconds");
+  }
+  session.world.set_timeout(std::chrono::milliseconds(static_cast<int64_t>(timeout * 1e3)));
+  return options;
+}
+
+runtime::OpenedModel open_model_noted(const ModelOptions& options, const Session& session) {
+  session.world.progress("opening the model");
+  runtime::OpenedModel model = runtime::open_model(options.open);
+  const runtime::ModelConfig& config = model.config;
+  if (options.verbose && !config.ignored_keys.empty()) {
+    session.note(fmt::format("keys that nothing reads: {}", fmt::join(config.ignored_keys, ", ")));
+  }
+  if (model.kind == "synthetic") {
+    session.note(fmt::format("weights are synthetic (random, seed {}): text has no meaning", options.open.seed));
+  }
+  if (config.layers != config.layers_in_file) {
+    session.note(fmt::format("model cut to {} of {} layers", config.layers, config.layers_in_file));
+  }
+  return model;
+}
+
+std::unique_ptr<kernels::Backend> backend_for(const ModelOptions& options, const Place& place, const Session& session) {
+  auto backend =
+      kernels::make_cpu_backend({.threads = place.threads, .cores = place.cores, .activations = options.activations});
+  if (!options.quiet) {
+    session.note(fmt::format("backend: {} (this build has no other)", backend->description()));
+  }
+  return backend;
+}
+
+int64_t valid_vocabulary(const runtime::OpenedModel& model) {
+  if (!model.tokenizer) return model.config.vocab;
+  return std::min(model.config.vocab, static_cast<int64_t>(model.tokenizer->tokens.size()));
+}
+
+}  // namespace shardscope::launch

@@ -1,0 +1,42 @@
+// The options that mean the same in every command: which model, on which backend, sharded how.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "kernels/backend.hpp"
+#include "launch/command_line.hpp"
+#include "launch/session.hpp"
+#include "parallel/communicator.hpp"
+#include "runtime/model/open_model.hpp"
+
+namespace shardscope::launch {
+
+struct ModelOptions {
+  runtime::OpenOptions open;
+  kernels::ActivationMode activations = kernels::ActivationMode::kAuto;
+  parallel::CommunicatorKind communicator = parallel::CommunicatorKind::kAuto;
+  std::optional<int64_t> threads;
+  bool dry_run = false;
+  bool quiet = false;  // --progress never
+  bool verbose = false;
+};
+
+/// Adds the shared options to a command's description.
+void add_model_options(po::options_description& options);
+
+/// Values of the shared options; sets the world's timeout. Throws UserError.
+ModelOptions model_options(const po::variables_map& values, Session& session);
+
+/// Opens the model on every rank and, with -v, notes what was ignored.
+runtime::OpenedModel open_model_noted(const ModelOptions& options, const Session& session);
+
+/// The backend of this rank, with a line on standard error that says which and why.
+std::unique_ptr<kernels::Backend> backend_for(const ModelOptions& options, const Place& place, const Session& session);
+
+/// Ids below it have a token and may be drawn.
+int64_t valid_vocabulary(const runtime::OpenedModel& model);
+
+}  // namespace shardscope::launch

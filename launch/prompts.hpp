@@ -1,0 +1,38 @@
+// From what a user typed as prompts to token ids on every rank.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/session.hpp"
+#include "runtime/model/config.hpp"
+#include "runtime/text/tokenizer.hpp"
+
+namespace shardscope::launch {
+
+struct Prompt {
+  std::optional<std::string> text;  // nullopt: given as ids
+  std::vector<int32_t> ids;
+};
+
+struct PromptOptions {
+  std::vector<std::string> texts;     // --prompt
+  std::optional<std::string> file;    // --prompt-file, "-": standard input of rank 0
+  std::vector<std::string> id_lists;  // --prompt-ids
+  bool parse_specials = false;        // --special
+};
+
+/// On rank 0: reads and encodes the prompts, each with the model's BOS where its tokenizer adds one; an empty prompt
+/// becomes BOS alone, or an error where the model has none. Throws UserError.
+std::vector<Prompt> encode_prompts(const PromptOptions& options, const runtime::Tokenizer* tokenizer,
+                                   const runtime::ModelConfig& config);
+
+/// Rank 0's id lists on every rank. Collective.
+std::vector<std::vector<int32_t>> share_ids(Session& session, const std::vector<std::vector<int32_t>>& ids);
+
+/// A whole file, or standard input for "-". At most 64 MiB. Throws UserError.
+std::string read_text_file(const std::string& path);
+
+}  // namespace shardscope::launch

@@ -1,0 +1,42 @@
+// What a command works with once the process has its place: the world of ranks, this host, our core mask, the backend.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "launch/launcher.hpp"
+#include "parallel/world.hpp"
+#include "topology/host.hpp"
+
+namespace shardscope::launch {
+
+struct Place {
+  topology::HostCpu host;
+  int threads = 1;
+  std::vector<int> cores;       // ours
+  bool oversubscribed = false;  // busy threads of this host's ranks > usable cores
+};
+
+/// Chooses threads and cores of this rank and binds the process to them, before any thread or large memory exists.
+/// threads: as given, or usable cores of the host / ranks on it, at least 1.
+Place take_place(const parallel::World& world, std::optional<int64_t> threads);
+
+/// What every command gets.
+struct Session {
+  parallel::World& world;
+  Launcher launcher;
+  std::vector<std::string> argv;  // the whole command line
+
+  bool speaks() const { return world.rank() == 0; }
+  /// A line on standard error, from rank 0 only.
+  void note(const std::string& line) const;
+};
+
+using Command = int (*)(Session& session, const std::vector<std::string>& arguments);
+int generate_command(Session& session, const std::vector<std::string>& arguments);
+int scale_command(Session& session, const std::vector<std::string>& arguments);
+
+}  // namespace shardscope::launch

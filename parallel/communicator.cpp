@@ -1,0 +1,63 @@
+// Which communicator a group gets, and the one of a single rank.
+#include "parallel/communicator.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/base/error.hpp"
+#include "parallel/auto_communicator.hpp"
+#include "parallel/mpi_communicator.hpp"
+#include "parallel/shm_communicator.hpp"
+
+namespace shardscope::parallel {
+namespace {
+
+/// A group of one: every sum is its own partial.
+class SingleCommunicator final : public Communicator {
+ public:
+  std::string_view name() const override { return "none"; }
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void all_reduce(std::span<float>) override {}
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    require(all.size() == mine.size(), "all_gather: `all` must hold size() times `mine`");
+    if (!mine.empty()) std::memmove(all.data(), mine.data(), mine.size());
+  }
+  void broadcast(std::span<std::byte>, int root) override { require(root == 0, "broadcast: no such root"); }
+  void barrier() override {}
+};
+
+/// Whether the group's ranks all stand on this host's board.
+bool share_a_host(World& world, int group_size) {
+  const Board& board = world.state().board;
+  const auto here = std::count_if(board.entries().begin(), board.entries().end(),
+                                  [&](const BoardEntry& entry) { return entry.rank.load() < group_size; });
+  return here == group_size;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_communicator(World& world, const CommunicatorOptions& options) {
+  const int size = options.group_size;
+  require(size >= 1 && size <= world.size(), "make_communicator: group larger than the world");
+  require(world.rank() < size, "make_communicator: called by a rank outside the group");
+  if (size == 1) return std::make_unique<SingleCommunicator>();
+  const bool one_host = share_a_host(world, size);
+  if (options.kind == CommunicatorKind::kShm && !one_host) {
+    throw UserError("shared-memory all-reduce needs all its ranks on one host", "--allreduce shm",
+                    "use --allreduce mpi or auto");
+  }
+  const MPI_Comm group = make_group(world, size);
+  switch (options.kind) {
+    case CommunicatorKind::kShm:
+      return std::make_unique<ShmCommunicator>(world, group, options);
+    case CommunicatorKind::kMpi:
+      return std::make_unique<MpiCommunicator>(world, group, options);
+    case CommunicatorKind::kAuto:
+      if (one_host) return std::make_unique<AutoCommunicator>(world, group, options);
+      return std::make_unique<MpiCommunicator>(world, group, options);
+  }
+  throw BugError("make_communicator: unknown kind");
+}
+
+}  // namespace shardscope::parallel

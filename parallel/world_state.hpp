@@ -1,0 +1,56 @@
+// What a World holds, for the communicators: MPI handles, the board, the watch. Private to parallel/; includes mpi.h.
+#pragma once
+
+#include <mpi.h>
+
+#include <exception>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parallel/board.hpp"
+#include "parallel/watch.hpp"
+#include "parallel/world.hpp"
+
+namespace shardscope::parallel {
+
+struct World::State {
+  bool mpi = false;
+  int rank = 0;
+  int size = 1;
+  int host_rank = 0;
+  int host_size = 1;
+  std::string host;
+  std::vector<std::string> hosts;  // of every rank
+  std::vector<int> everyone;       // 0 .. size - 1
+
+  MPI_Comm comm = MPI_COMM_NULL;       // all ranks; ours alone
+  MPI_Comm host_comm = MPI_COMM_NULL;  // the ranks that share this host's memory
+  MPI_Win board_window = MPI_WIN_NULL;
+  std::vector<std::byte> own_board;  // without MPI
+  Board board;
+  Watch watch;
+  const char* doing = nullptr;
+
+  /// Handles of communicators. Freeing them is collective, so it happens once, after the clean end's barrier, in order
+  /// of creation; a communicator that is destroyed while an exception flies must not wait for its peers.
+  struct Lent {
+    MPI_Comm comm = MPI_COMM_NULL;
+    MPI_Win window = MPI_WIN_NULL;
+  };
+  std::vector<Lent> lent;
+
+  int exceptions_at_start = std::uncaught_exceptions();
+};
+
+/// World::wait for an MPI request.
+void wait_request(World& world, MPI_Request& request, std::string_view what, std::span<const int> awaited);
+
+/// Spins a little, yielding; true when the request has ended. `polls`: how often to ask.
+bool test_briefly(MPI_Request& request, int polls);
+
+/// Returns on every member (world ranks below group_size) after all of them have called it.
+void group_barrier(World& world, int group_size, std::string_view what);
+
+}  // namespace shardscope::parallel

@@ -1,0 +1,324 @@
+#include "runtime/decoder.hpp"
+
+#include <cmath>
+#include <utility>
+
+#include "kernels/base/error.hpp"
+#include "runtime/model/slice.hpp"
+
+namespace shardscope::runtime {
+namespace {
+
+using kernels::Activations;
+using kernels::DType;
+
+/// How wide each activation of a rank is, in fp32 elements a token. Attention output and gated product feed
+/// column-cut matrices whose blocks may be wider than the rank's own columns: they lie `*_offset` into zeroed rows.
+struct Widths {
+  int64_t hidden = 0;
+  int64_t qkv = 0;
+  int64_t attention = 0;
+  int64_t attention_offset = 0;
+  int64_t ffn = 0;
+  int64_t ffn_offset = 0;
+  int64_t vocab = 0;
+};
+
+Widths widths_of(const ModelConfig& config, const WeightSource& source, const parallel::ShardPlan& plan, int rank) {
+  const parallel::RankShard& shard = plan.ranks.at(static_cast<size_t>(rank));
+  Widths widths{.hidden = config.hidden,
+                .qkv = (shard.query_heads.size() + 2 * shard.kv_heads.size()) * config.head_dim,
+                .vocab = shard.vocab.size()};
+  // The widest over the layers: quantised files may mix block formats from layer to layer.
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    const auto widen = [&](Role role, int64_t& width, int64_t& offset) {
+      const WeightSlice slice = slice_of(config, role, source.dtype({role, layer}), plan, rank);
+      const int64_t front = slice.used_columns.begin - slice.columns.begin;
+      require(layer == 0 || (front == offset && slice.columns.size() == width),
+              "decoder: layers with different block widths");
+      width = slice.columns.size();
+      offset = front;
+    };
+    widen(Role::kAttentionOut, widths.attention, widths.attention_offset);
+    widen(Role::kDown, widths.ffn, widths.ffn_offset);
+  }
+  return widths;
+}
+
+int64_t workspace_floats(const Widths& widths, const DecoderOptions& options) {
+  const int64_t per_token = 3 * widths.hidden + widths.qkv + widths.attention + widths.ffn;
+  return options.max_step_tokens * per_token + options.most_logit_rows() * (widths.hidden + widths.vocab);
+}
+
+struct LayerWeights {
+  std::unique_ptr<kernels::Vector> attention_norm;
+  std::unique_ptr<kernels::Matrix> qkv;
+  std::unique_ptr<kernels::Vector> qkv_bias;
+  std::unique_ptr<kernels::Matrix> attention_out;
+  std::unique_ptr<kernels::Vector> attention_out_bias;
+  std::unique_ptr<kernels::Vector> ffn_norm;
+  std::unique_ptr<kernels::Matrix> gate_up;
+  std::unique_ptr<kernels::Vector> gate_up_bias;
+  std::unique_ptr<kernels::Matrix> down;
+  std::unique_ptr<kernels::Vector> down_bias;
+};
+
+/// Reads a rank's slices into the backend.
+class Loader {
+ public:
+  Loader(const ModelConfig& config, const WeightSource& source, const parallel::ShardPlan& plan, int rank,
+         RankContext context)
+      : config_(config), source_(source), plan_(plan), rank_(rank), context_(context) {}
+
+  std::unique_ptr<kernels::Matrix> matrix(std::initializer_list<Role> roles, int64_t layer) {
+    std::vector<kernels::MatrixPart> parts;
+    std::vector<std::pair<WeightId, WeightSlice>> slices;
+    for (Role role : roles) {
+      const WeightId id{role, layer};
+      const DType dtype = source_.dtype(id);
+      const WeightSlice slice = slice_of(config_, role, dtype, plan_, rank_);
+      parts.push_back({.name = std::string(rule_of(role).hf_name),
+                       .dtype = dtype,
+                       .rows = slice.rows.size(),
+                       .columns = slice.columns.size()});
+      slices.emplace_back(id, slice);
+      bytes_ += slice.bytes(dtype);
+    }
+    return context_.backend.load_matrix(parts, [&](int64_t part, Range rows, std::span<std::byte> out) {
+      context_.world.progress("loading weights");
+      const auto& [id, slice] = slices[static_cast<size_t>(part)];
+      source_.read(id, {slice.rows.begin + rows.begin, slice.rows.begin + rows.end}, slice.columns, out);
+    });
+  }
+
+  /// The roles' slices one after another as one fp32 vector; null where the model has none of them.
+  std::unique_ptr<kernels::Vector> vector(std::initializer_list<Role> roles, int64_t layer, bool present = true) {
+    if (!present) return nullptr;
+    std::vector<float> values;
+    for (Role role : roles) {
+      const WeightId id{role, layer};
+      const DType dtype = source_.dtype(id);
+      const WeightSlice slice = slice_of(config_, role, dtype, plan_, rank_);
+      if (slice.empty()) continue;
+      std::vector<std::byte> stored(static_cast<size_t>(slice.bytes(dtype)));
+      source_.read(id, slice.rows, slice.columns, stored);
+      const size_t before = values.size();
+      values.resize(before + static_cast<size_t>(slice.columns.size()));
+      kernels::dequantise_row(dtype, stored, std::span(values).subspan(before));
+    }
+    bytes_ += static_cast<int64_t>(values.size() * sizeof(float));
+    return values.empty() ? nullptr : context_.backend.load_vector(values);
+  }
+
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  const ModelConfig& config_;
+  const WeightSource& source_;
+  const parallel::ShardPlan& plan_;
+  int rank_;
+  RankContext context_;
+  int64_t bytes_ = 0;
+};
+
+kernels::KvShape kv_shape(const ModelConfig& config, const parallel::RankShard& shard, const DecoderOptions& options) {
+  return {.layers = config.layers,
+          .slots = options.slots,
+          .kv_heads = shard.kv_heads.size(),
+          .positions = options.max_positions,
+          .head_dim = config.head_dim};
+}
+
+}  // namespace
+
+struct Decoder::State {
+  ModelConfig config;
+  DecoderOptions options;
+  RankContext context;
+  parallel::RankShard shard;
+  Widths widths;
+  kernels::HeadLayout heads;
+  std::vector<float> frequencies;
+
+  std::unique_ptr<kernels::Matrix> embedding;
+  std::unique_ptr<kernels::Matrix> head;  // null when tied: the embedding serves
+  std::unique_ptr<kernels::Vector> final_norm;
+  std::vector<LayerWeights> layers;
+  std::unique_ptr<kernels::KvCache> cache;
+  std::vector<const kernels::Matrix*> every_step;
+  int64_t weight_bytes = 0;
+
+  std::unique_ptr<kernels::ActivationBuffer> residual;   // [tokens, hidden]
+  std::unique_ptr<kernels::ActivationBuffer> normed;     // [tokens, hidden]
+  std::unique_ptr<kernels::ActivationBuffer> partial;    // [tokens, hidden], summed over the ranks
+  std::unique_ptr<kernels::ActivationBuffer> qkv;        // [tokens, q + k + v columns of the rank]
+  std::unique_ptr<kernels::ActivationBuffer> attention;  // [tokens, whole blocks around the rank's heads]
+  std::unique_ptr<kernels::ActivationBuffer> gated;      // [tokens, whole blocks around the rank's ffn columns]
+  std::unique_ptr<kernels::ActivationBuffer> selected;   // [logit rows, hidden]
+  std::unique_ptr<kernels::ActivationBuffer> logits;     // [logit rows, vocab rows of the rank]
+
+  void load(const WeightSource& source, const parallel::ShardPlan& plan);
+  void all_reduce(Activations partial_sums) {
+    context.communicator.all_reduce(
+        {partial_sums.data, static_cast<size_t>(partial_sums.rows * partial_sums.stride)});  // row padding is zero
+  }
+};
+
+void Decoder::State::load(const WeightSource& source, const parallel::ShardPlan& plan) {
+  Loader loader(config, source, plan, context.communicator.rank(), context);
+  embedding = loader.matrix({Role::kEmbedding}, -1);
+  if (!config.tied_embeddings) head = loader.matrix({Role::kHead}, -1);
+  final_norm = loader.vector({Role::kFinalNorm}, -1);
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    LayerWeights weights;
+    weights.attention_norm = loader.vector({Role::kAttentionNorm}, layer);
+    weights.qkv = loader.matrix({Role::kQuery, Role::kKey, Role::kValue}, layer);
+    weights.qkv_bias =
+        loader.vector({Role::kQueryBias, Role::kKeyBias, Role::kValueBias}, layer, config.attention_in_bias);
+    weights.attention_out = loader.matrix({Role::kAttentionOut}, layer);
+    weights.attention_out_bias = loader.vector({Role::kAttentionOutBias}, layer, config.attention_out_bias);
+    weights.ffn_norm = loader.vector({Role::kFfnNorm}, layer);
+    weights.gate_up = loader.matrix({Role::kGate, Role::kUp}, layer);
+    weights.gate_up_bias = loader.vector({Role::kGateBias, Role::kUpBias}, layer, config.mlp_bias);
+    weights.down = loader.matrix({Role::kDown}, layer);
+    weights.down_bias = loader.vector({Role::kDownBias}, layer, config.mlp_bias);
+    for (const kernels::Matrix* matrix :
+         {weights.qkv.get(), weights.attention_out.get(), weights.gate_up.get(), weights.down.get()}) {
+      every_step.push_back(matrix);
+    }
+    layers.push_back(std::move(weights));
+  }
+  every_step.push_back(head ? head.get() : embedding.get());
+  weight_bytes = loader.bytes();
+}
+
+Decoder::Decoder(const ModelConfig& config, const WeightSource& source, const parallel::ShardPlan& plan,
+                 const DecoderOptions& options, RankContext context) {
+  const int rank = context.communicator.rank();
+  require(static_cast<int>(plan.ranks.size()) == context.communicator.size(), "decoder: plan and group differ in size");
+  const parallel::RankShard shard = plan.ranks[static_cast<size_t>(rank)];
+  state_ = std::unique_ptr<State>(new State{.config = config,
+                                            .options = options,
+                                            .context = context,
+                                            .shard = shard,
+                                            .widths = widths_of(config, source, plan, rank),
+                                            .heads = {.head_dim = config.head_dim,
+                                                      .query_heads = shard.query_heads,
+                                                      .kv_heads = shard.kv_heads,
+                                                      .queries_per_kv = config.queries_per_kv(),
+                                                      .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
+                                                      .rotary_dims = config.head_dim},
+                                            .frequencies = inverse_frequencies(config.rope, config.head_dim)});
+  State& s = *state_;
+  s.load(source, plan);
+  kernels::Backend& backend = context.backend;
+  s.cache = backend.make_kv_cache(kv_shape(config, shard, options));
+  const int64_t tokens = options.max_step_tokens;
+  s.residual = backend.make_activations(tokens, s.widths.hidden);
+  s.normed = backend.make_activations(tokens, s.widths.hidden);
+  s.partial = backend.make_activations(tokens, s.widths.hidden);
+  s.qkv = backend.make_activations(tokens, s.widths.qkv);
+  s.attention = backend.make_activations(tokens, s.widths.attention);
+  s.gated = backend.make_activations(tokens, s.widths.ffn);
+  s.selected = backend.make_activations(options.most_logit_rows(), s.widths.hidden);
+  s.logits = backend.make_activations(options.most_logit_rows(), s.widths.vocab);
+}
+
+Decoder::~Decoder() = default;
+
+Activations Decoder::forward(std::span<const int32_t> token_ids, std::span<const kernels::StepSequence> sequences,
+                             std::span<const int32_t> logit_rows) {
+  State& s = *state_;
+  kernels::Backend& backend = s.context.backend;
+  const auto tokens = static_cast<int64_t>(token_ids.size());
+  const auto wanted = static_cast<int64_t>(logit_rows.size());
+  require(tokens > 0 && tokens <= s.options.max_step_tokens, "decoder: tokens of a step out of bounds");
+  require(wanted <= s.options.most_logit_rows(), "decoder: too many logit rows");
+  const char* doing = tokens > static_cast<int64_t>(sequences.size()) ? "prefill" : "decode";
+
+  const Activations residual = s.residual->view().first_rows(tokens);
+  const Activations normed = s.normed->view().first_rows(tokens);
+  const Activations partial = s.partial->view().first_rows(tokens);
+  const Activations qkv = s.qkv->view().first_rows(tokens);
+  const Activations attention = s.attention->view().first_rows(tokens);
+  const Activations gated = s.gated->view().first_rows(tokens);
+  const Activations own_heads = attention.column_range(s.widths.attention_offset, s.heads.query_columns());
+  const Activations own_ffn = gated.column_range(s.widths.ffn_offset, s.shard.ffn.size());
+
+  backend.begin_step({.token_ids = token_ids, .sequences = sequences, .inverse_frequencies = s.frequencies});
+  backend.embed(*s.embedding, s.shard.vocab.begin, residual);
+  s.all_reduce(residual);  // each rank filled in the rows of its own part of the vocabulary
+
+  for (int64_t index = 0; index < s.config.layers; ++index) {
+    const LayerWeights& layer = s.layers[static_cast<size_t>(index)];
+    s.context.world.progress(doing);
+    if (index == 0) {
+      backend.rms_norm(residual, *layer.attention_norm, s.config.norm_epsilon, normed);
+    } else {  // the down product of the layer before is added here, fused with this norm
+      backend.add_rms_norm(residual, partial, *layer.attention_norm, s.config.norm_epsilon, normed);
+    }
+    backend.multiply(*layer.qkv, normed, layer.qkv_bias.get(), qkv);
+    backend.rope_append(qkv, s.heads, *s.cache, index);
+    backend.attention(qkv, s.heads, *s.cache, index, own_heads);
+    backend.multiply(*layer.attention_out, attention, layer.attention_out_bias.get(), partial);
+    s.all_reduce(partial);
+    backend.add_rms_norm(residual, partial, *layer.ffn_norm, s.config.norm_epsilon, normed);
+    backend.gated_multiply(*layer.gate_up, normed, layer.gate_up_bias.get(), own_ffn);
+    backend.multiply(*layer.down, gated, layer.down_bias.get(), partial);
+    s.all_reduce(partial);
+  }
+
+  const Activations logits = s.logits->view().first_rows(wanted);
+  if (wanted == 0) return logits;
+  backend.add_rms_norm(residual, partial, *s.final_norm, s.config.norm_epsilon, normed);
+  const Activations selected = s.selected->view().first_rows(wanted);
+  backend.select_rows(normed, logit_rows, selected);
+  backend.multiply(s.head ? *s.head : *s.embedding, selected, nullptr, logits);
+  return logits;
+}
+
+Range Decoder::vocab_range() const {
+  return state_->shard.vocab;
+}
+const ModelConfig& Decoder::config() const {
+  return state_->config;
+}
+const DecoderOptions& Decoder::options() const {
+  return state_->options;
+}
+const kernels::KvCache& Decoder::kv_cache() const {
+  return *state_->cache;
+}
+std::span<const kernels::Matrix* const> Decoder::read_every_step() const {
+  return state_->every_step;
+}
+
+MemoryBytes Decoder::memory() const {
+  const State& s = *state_;
+  int64_t workspace = 0;
+  for (const auto* buffer :
+       {&s.residual, &s.normed, &s.partial, &s.qkv, &s.attention, &s.gated, &s.selected, &s.logits}) {
+    workspace += (*buffer)->bytes();
+  }
+  return {.weights = s.weight_bytes, .kv = s.cache->bytes(), .workspace = workspace};
+}
+
+MemoryBytes planned_memory(const ModelConfig& config, const WeightSource& source, const parallel::ShardPlan& plan,
+                           const DecoderOptions& options, int rank) {
+  MemoryBytes memory;
+  for (const WeightId id : expected_weights(config)) {
+    const DType dtype = source.dtype(id);
+    const WeightSlice slice = slice_of(config, id.role, dtype, plan, rank);
+    // Vectors are kept in fp32, matrices as stored.
+    memory.weights += rule_of(id.role).vector ? slice.bytes(DType::kF32) : slice.bytes(dtype);
+  }
+  const kernels::KvShape shape = kv_shape(config, plan.ranks.at(static_cast<size_t>(rank)), options);
+  constexpr int64_t kKeysAndValues = 2;
+  memory.kv = kKeysAndValues * shape.layers * shape.slots * shape.kv_heads * shape.positions * shape.head_dim *
+              static_cast<int64_t>(sizeof(float));
+  memory.workspace =
+      workspace_floats(widths_of(config, source, plan, rank), options) * static_cast<int64_t>(sizeof(float));
+  return memory;
+}
+
+}  // namespace shardscope::runtime

@@ -1,0 +1,74 @@
+// The model of one rank: its shard of the weights, its KV cache, and the order of operations of a layer (this file's
+// .cpp alone knows it). Tokens in, the rank's slice of the logits out. Leaves sampling, text and time to others.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.hpp"
+#include "parallel/communicator.hpp"
+#include "parallel/shard_plan.hpp"
+#include "parallel/world.hpp"
+#include "runtime/model/config.hpp"
+#include "runtime/model/weights.hpp"
+
+namespace shardscope::runtime {
+
+/// What a rank works with. Borrowed: all of them outlive the decoder.
+struct RankContext {
+  kernels::Backend& backend;
+  parallel::Communicator& communicator;  // of the tensor-parallel group
+  parallel::World& world;                // told about progress
+};
+
+struct DecoderOptions {
+  int64_t slots = 1;              // sequences in the KV cache
+  int64_t max_positions = 0;      // longest sequence
+  int64_t max_step_tokens = 512;  // tokens of one forward pass; longer prompts go in pieces
+  int64_t logit_rows = 0;         // rows of logits that one pass can give; 0: one per slot
+
+  int64_t most_logit_rows() const { return logit_rows > 0 ? logit_rows : slots; }
+};
+
+/// Bytes that a rank keeps resident, by purpose.
+struct MemoryBytes {
+  int64_t weights = 0;
+  int64_t kv = 0;
+  int64_t workspace = 0;
+};
+
+class Decoder {
+ public:
+  /// Loads the rank's shard; collective over the communicator's group only through later calls.
+  Decoder(const ModelConfig& config, const WeightSource& source, const parallel::ShardPlan& plan,
+          const DecoderOptions& options, RankContext context);
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
+  ~Decoder();
+
+  /// One forward pass of the whole group over `token_ids` (sum of the sequences' counts, at most max_step_tokens).
+  /// Returns logits [logit_rows.size(), vocab_range().size()] of the tokens with those indices; valid until the next
+  /// call. logit_rows may be empty: then nothing beyond the KV cache is computed. Allocates nothing.
+  kernels::Activations forward(std::span<const int32_t> token_ids, std::span<const kernels::StepSequence> sequences,
+                               std::span<const int32_t> logit_rows);
+
+  Range vocab_range() const;  // the rank's columns of the logits
+  const ModelConfig& config() const;
+  const DecoderOptions& options() const;
+  MemoryBytes memory() const;  // allocated
+  /// What a decode step reads: all matrices but the embedding (unless it is the head too).
+  std::span<const kernels::Matrix* const> read_every_step() const;
+  const kernels::KvCache& kv_cache() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Memory of rank `rank` without loading anything: the same sums as Decoder::memory.
+MemoryBytes planned_memory(const ModelConfig& config, const WeightSource& source, const parallel::ShardPlan& plan,
+                           const DecoderOptions& options, int rank);
+
+}  // namespace shardscope::runtime

@@ -1,0 +1,233 @@
+#include "runtime/generate/sampler.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "kernels/base/error.hpp"
+
+namespace shardscope::runtime {
+namespace {
+
+using kernels::Candidate;
+
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+constexpr int64_t kFirstCandidates = 64;  // of a rank, for top-p; doubled until they reach far enough
+constexpr int64_t kMaxExchange = 4096;    // candidates of a rank in one exchange
+
+/// splitmix64's finaliser (Steele, Lea, Flood 2014): every input bit moves every output bit.
+uint64_t mixed(uint64_t x) {
+  x += 0x9E3779B97F4A7C15U;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
+  return x ^ (x >> 31);
+}
+
+uint64_t position_key(const SampleRow& row) {
+  return mixed(mixed(mixed(row.options->seed) ^ static_cast<uint64_t>(row.request)) ^
+               static_cast<uint64_t>(row.position));
+}
+
+/// Gumbel noise -ln(-ln u) with u uniform in (0, 1): argmax(score + noise) draws from softmax(score).
+double gumbel(uint64_t key, int32_t token_id) {
+  const uint64_t bits = mixed(key ^ static_cast<uint64_t>(token_id)) >> 11;
+  const double uniform = (static_cast<double>(bits) + 0.5) * 0x1.0p-53;
+  return -std::log(-std::log(uniform));
+}
+/// No noise is larger: u = 1 - 2^-54.
+constexpr double kMaxGumbel = 37.5;
+
+bool before(const Candidate& a, const Candidate& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.token_id < b.token_id);
+}
+
+std::span<const std::byte> bytes_of(std::span<const Candidate> candidates) {
+  return std::as_bytes(candidates);
+}
+
+/// As the Hugging Face reference does it: positive logits are divided, negative multiplied; once per distinct token.
+void penalise(std::span<float> logits, Range vocab, const SampleRow& row) {
+  std::vector<int32_t> seen(row.history.begin(), row.history.end());
+  std::sort(seen.begin(), seen.end());
+  seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+  const auto penalty = static_cast<float>(row.options->repetition_penalty);
+  for (const int32_t id : seen) {
+    if (!vocab.contains(id)) continue;
+    float& logit = logits[static_cast<size_t>(id - vocab.begin)];
+    logit = logit > 0 ? logit / penalty : logit * penalty;
+  }
+}
+
+}  // namespace
+
+void SamplingOptions::validate() const {
+  const auto demand = [](bool holds, const char* option, const char* range) {
+    if (!holds) throw UserError("value out of range", option, range);
+  };
+  demand(temperature >= 0 && std::isfinite(temperature), "--temperature", "use a number from 0 (greedy) up");
+  demand(top_k >= 0, "--top-k", "use a whole number from 0 (all) up");
+  demand(top_p > 0 && top_p <= 1, "--top-p", "use a number above 0 and up to 1 (all)");
+  demand(min_p >= 0 && min_p <= 1, "--min-p", "use a number from 0 (all) to 1");
+  demand(repetition_penalty > 0 && std::isfinite(repetition_penalty), "--repetition-penalty",
+         "use a number above 0 (1: none)");
+}
+
+Sampler::Sampler(kernels::Backend& backend, parallel::Communicator& communicator, Range vocab, int64_t valid_vocab,
+                 int64_t max_rows)
+    : backend_(backend),
+      communicator_(communicator),
+      vocab_(vocab),
+      valid_columns_(intersection(vocab, {0, valid_vocab}).size()),
+      valid_vocab_(valid_vocab) {
+  mine_.reserve(static_cast<size_t>(std::max(max_rows, kMaxExchange)));
+  all_.reserve(static_cast<size_t>(std::max(max_rows, kMaxExchange) * communicator.size()));
+}
+
+int64_t Sampler::max_exchange_floats(int64_t max_rows) {
+  return std::max(max_rows, kMaxExchange) * static_cast<int64_t>(sizeof(Candidate) / sizeof(float));
+}
+
+void Sampler::sample(kernels::Activations logits, std::span<const SampleRow> rows, std::span<int32_t> token_ids) {
+  // Greedy rows without a penalty share one exchange; the others draw one by one.
+  mine_.assign(rows.size(), Candidate{kLowest, -1});
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto row = static_cast<int64_t>(i);
+    if (rows[i].options->repetition_penalty != 1) penalise(backend_.host_logits(logits, row), vocab_, rows[i]);
+    if (valid_columns_ > 0) {
+      backend_.top_candidates(logits, row, valid_columns_, vocab_.begin, std::span(&mine_[i], 1));
+    }
+  }
+  all_.resize(rows.size() * static_cast<size_t>(communicator_.size()));
+  communicator_.all_gather(bytes_of(mine_), std::as_writable_bytes(std::span(all_)));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Candidate best{kLowest, -1};
+    for (size_t at = i; at < all_.size(); at += rows.size()) {
+      if (all_[at].token_id >= 0 && (best.token_id < 0 || before(all_[at], best))) best = all_[at];
+    }
+    if (best.token_id < 0 || !std::isfinite(best.logit)) {
+      throw SystemError("logits are not finite", "position " + std::to_string(rows[i].position),
+                        "the weights or activations overflow: try --dtype fp32 or another file");
+    }
+    token_ids[i] = best.token_id;
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!rows[i].options->greedy()) token_ids[i] = draw(logits, static_cast<int64_t>(i), rows[i]);
+  }
+}
+
+int32_t Sampler::draw(kernels::Activations logits, int64_t row, const SampleRow& what) {
+  const SamplingOptions& options = *what.options;
+  if (options.top_k == 0 && options.top_p >= 1) return draw_from_all(backend_.host_logits(logits, row), what);
+  return draw_from_candidates(logits, row, what);
+}
+
+int32_t Sampler::draw_from_all(std::span<const float> logits, const SampleRow& what) {
+  const SamplingOptions& options = *what.options;
+  const std::span<const float> own = logits.first(static_cast<size_t>(valid_columns_));
+  double lowest_score = kLowest;
+  if (options.min_p > 0) {
+    const float own_max = own.empty() ? kLowest : *std::max_element(own.begin(), own.end());
+    mine_.assign(1, Candidate{own_max, 0});
+    all_.resize(static_cast<size_t>(communicator_.size()));
+    communicator_.all_gather(bytes_of(mine_), std::as_writable_bytes(std::span(all_)));
+    float max = kLowest;
+    for (const Candidate& candidate : all_) max = std::max(max, candidate.logit);
+    lowest_score = static_cast<double>(max) / options.temperature + std::log(options.min_p);
+  }
+  const uint64_t key = position_key(what);
+  // Exchanged as (noisy score, id): float keeps ties improbable and the exchange one candidate wide.
+  double best_score = kLowest;
+  int32_t best_id = -1;
+  for (size_t column = 0; column < own.size(); ++column) {
+    const double score = static_cast<double>(own[column]) / options.temperature;
+    if (score < lowest_score || score + kMaxGumbel < best_score) continue;
+    const auto id = static_cast<int32_t>(vocab_.begin + static_cast<int64_t>(column));
+    const double noisy = score + gumbel(key, id);
+    if (noisy > best_score) {
+      best_score = noisy;
+      best_id = id;
+    }
+  }
+  mine_.assign(1, Candidate{static_cast<float>(best_score), best_id});
+  all_.resize(static_cast<size_t>(communicator_.size()));
+  communicator_.all_gather(bytes_of(mine_), std::as_writable_bytes(std::span(all_)));
+  Candidate best{kLowest, -1};
+  for (const Candidate& candidate : all_) {
+    if (candidate.token_id >= 0 && (best.token_id < 0 || before(candidate, best))) best = candidate;
+  }
+  return best.token_id;
+}
+
+/// all_ = the k largest of the whole vocabulary, or all of it where it has fewer; descending.
+void Sampler::merge_candidates(kernels::Activations logits, int64_t row, int64_t k) {
+  k = std::min(k, valid_vocab_);
+  std::vector<Candidate> own(static_cast<size_t>(k), Candidate{kLowest, -1});
+  if (valid_columns_ > 0) backend_.top_candidates(logits, row, valid_columns_, vocab_.begin, own);
+  std::vector<Candidate> merged;
+  for (size_t at = 0; at < own.size(); at += kMaxExchange) {  // in pieces that the communicator has room for
+    const auto piece = std::span(own).subspan(at, std::min<size_t>(kMaxExchange, own.size() - at));
+    all_.resize(piece.size() * static_cast<size_t>(communicator_.size()));
+    communicator_.all_gather(bytes_of(piece), std::as_writable_bytes(std::span(all_)));
+    merged.insert(merged.end(), all_.begin(), all_.end());
+  }
+  std::erase_if(merged, [](const Candidate& candidate) { return candidate.token_id < 0; });
+  std::sort(merged.begin(), merged.end(), before);
+  merged.resize(std::min(merged.size(), static_cast<size_t>(k)));
+  all_ = std::move(merged);
+}
+
+std::vector<Candidate> Sampler::top_logits(kernels::Activations logits, int64_t row, int64_t k) {
+  merge_candidates(logits, row, k);
+  return all_;
+}
+
+int32_t Sampler::draw_from_candidates(kernels::Activations logits, int64_t row, const SampleRow& what) {
+  const SamplingOptions& options = *what.options;
+  const auto weight_of = [&](float logit, float max) {
+    return std::exp(static_cast<double>(logit - max) / options.temperature);
+  };
+  int64_t k = options.top_k > 0 ? options.top_k : kFirstCandidates;
+  merge_candidates(logits, row, k);
+  const float max = all_.front().logit;
+  size_t kept = all_.size();
+  if (options.top_p < 1) {
+    // The mass that top-p is a share of: of the k candidates when top-k came first, else of the whole vocabulary.
+    double mass = 0;
+    if (options.top_k > 0) {
+      for (const Candidate& candidate : all_) mass += weight_of(candidate.logit, max);
+    } else {
+      double own = 0;
+      for (const float logit : backend_.host_logits(logits, row).first(static_cast<size_t>(valid_columns_))) {
+        own += weight_of(logit, max);
+      }
+      std::vector<double> parts(static_cast<size_t>(communicator_.size()));
+      communicator_.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(parts)));
+      for (const double part : parts) mass += part;
+    }
+    for (;;) {  // the smallest set of the likeliest tokens whose share reaches top_p
+      double sum = 0;
+      kept = 0;
+      while (kept < all_.size() && sum < options.top_p * mass) sum += weight_of(all_[kept++].logit, max);
+      const bool reached = sum >= options.top_p * mass;
+      if (reached || options.top_k > 0 || static_cast<int64_t>(all_.size()) >= valid_vocab_) break;
+      k *= 4;
+      merge_candidates(logits, row, k);
+    }
+  }
+  const uint64_t key = position_key(what);
+  double best_score = kLowest;
+  int32_t best_id = all_.front().token_id;
+  for (const Candidate& candidate : std::span(all_).first(kept)) {
+    if (options.min_p > 0 && weight_of(candidate.logit, max) < options.min_p) break;
+    const double noisy = static_cast<double>(candidate.logit) / options.temperature + gumbel(key, candidate.token_id);
+    if (noisy > best_score) {
+      best_score = noisy;
+      best_id = candidate.token_id;
+    }
+  }
+  return best_id;
+}
+
+}  // namespace shardscope::runtime

@@ -1,0 +1,3 @@
+list(APPEND runtime_sources
+  generate/generate.cpp
+  generate/sampler.cpp)

@@ -1,0 +1,80 @@
+#include "runtime/measure/traffic.hpp"
+
+#include <algorithm>
+
+#include "runtime/model/slice.hpp"
+
+namespace shardscope::runtime {
+namespace {
+
+using kernels::DType;
+
+/// Mean positions read by one sequence in a decode step.
+double mean_positions(const Workload& workload) {
+  const double steps = static_cast<double>(std::max<int64_t>(workload.output_tokens - 1, 1));
+  return static_cast<double>(workload.prompt_tokens) + (1.0 + steps) / 2.0;
+}
+
+/// Bytes of keys and values of one position in one KV head of one layer.
+double head_position_bytes(const ModelConfig& config) {
+  return 2.0 * static_cast<double>(config.head_dim * kKvElementBytes);
+}
+
+DType resident_dtype(Role role, DType stored) {
+  return rule_of(role).vector ? DType::kF32 : stored;
+}
+
+double activation_bytes(const ModelConfig& config, const parallel::RankShard& shard, int64_t batch) {
+  const auto hidden = static_cast<double>(config.hidden);
+  const auto queries = static_cast<double>(shard.query_heads.size() * config.head_dim);
+  const auto qkv = queries + 2.0 * static_cast<double>(shard.kv_heads.size() * config.head_dim);
+  const auto ffn = static_cast<double>(shard.ffn.size());
+  // Per layer, reads + writes: two fused add-norms (3 + 2 rows each), qkv in and out, rotary in place, attention in and
+  // out, output product, gated product, down product.
+  const double layer = 2.0 * 5.0 * hidden + (hidden + qkv) + 2.0 * qkv + (qkv + queries) + (queries + hidden) +
+                       (hidden + ffn) + (ffn + hidden);
+  const double ends = hidden + 5.0 * hidden + (hidden + static_cast<double>(shard.vocab.size()));
+  return static_cast<double>(batch) * (static_cast<double>(config.layers) * layer + ends) * sizeof(float);
+}
+
+}  // namespace
+
+StepBytes step_traffic(const ModelConfig& config, const DTypeOf& dtype_of, const parallel::ShardPlan& plan, int rank,
+                       const Workload& workload) {
+  StepBytes bytes;
+  const parallel::RankShard& shard = plan.ranks.at(static_cast<size_t>(rank));
+  const auto batch = static_cast<double>(workload.batch);
+  for (const WeightId id : expected_weights(config)) {
+    const DType dtype = resident_dtype(id.role, dtype_of(id));
+    if (id.role == Role::kEmbedding && !config.tied_embeddings) {
+      // Only the rows looked up; a random token lies on this rank with probability local / all.
+      const double share = static_cast<double>(shard.vocab.size()) / static_cast<double>(config.vocab);
+      bytes.weights += batch * share * static_cast<double>(kernels::row_bytes(dtype, config.hidden));
+      continue;
+    }
+    const SliceBytes slice = slice_bytes(config, id.role, dtype, plan, rank);
+    bytes.weights += static_cast<double>(slice.stored);
+    bytes.replicated += slice.replicated;
+  }
+  const double position = head_position_bytes(config) * static_cast<double>(config.layers) * batch;
+  for (int64_t head = shard.kv_heads.begin; head < shard.kv_heads.end; ++head) {
+    const double read = position * mean_positions(workload);
+    bytes.kv_read += read;
+    bytes.kv_write += position;
+    bytes.replicated += read * (1.0 - 1.0 / static_cast<double>(kv_head_holders(plan, head)));
+  }
+  bytes.activations = activation_bytes(config, shard, workload.batch);
+  return bytes;
+}
+
+double nominal_step_bytes(const ModelConfig& config, const DTypeOf& dtype_of, const Workload& workload) {
+  double bytes = 0;
+  for (const WeightId id : expected_weights(config)) {
+    const WeightShape shape = shape_of(config, id.role);
+    bytes += static_cast<double>(shape.rows * kernels::row_bytes(dtype_of(id), shape.columns));
+  }
+  return bytes + head_position_bytes(config) * static_cast<double>(config.layers * config.kv_heads * workload.batch) *
+                     mean_positions(workload);
+}
+
+}  // namespace shardscope::runtime

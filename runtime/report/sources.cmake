@@ -1,0 +1,4 @@
+list(APPEND runtime_sources
+  report/document.cpp
+  report/report_file.cpp
+  report/table.cpp)

@@ -1,0 +1,24 @@
+// Figures as text tables for a terminal of 100 columns.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/measure/sweep.hpp"
+
+namespace shardscope::runtime {
+
+/// Columns aligned: the first left, the others right. `rows` include the header.
+std::string aligned_table(const std::vector<std::vector<std::string>>& rows);
+
+/// The table of `scale`: one row per point, a line of units under the header, then verdicts.
+std::string scale_table(const std::vector<PointResult>& points);
+
+/// The shard plan of `--dry-run` for people.
+std::string shards_table(const OpenedModel& model, const std::vector<int>& degrees, const Workload& workload,
+                         const DecoderOptions& options);
+
+/// "1.23 GB", "456 kB": decimal units.
+std::string bytes_text(double bytes);
+
+}  // namespace shardscope::runtime

@@ -23,10 +23,11 @@ using Clock = std::chrono::steady_clock;
 
 // Measured with tests/parallel/bench_allreduce on two busy cores: a longer spin without yielding is paid in full
 // whenever two ranks share a core (5 µs: 14 µs an all-reduce of 576 floats instead of 2.5; 50 µs: 56). With 8 ranks on
-// 2 cores a few yields before the futex bring 28 µs down to 21; more of them bring nothing.
+// 2 cores the wait counts time in which others computed: 20 µs end in a futex sleep at nearly every step (least TPOT of
+// SmolLM2 6.2 to 6.5 ms), 100 µs rarely (5.5 to 5.7 ms), 2 ms keep cores from sleepers that have work (6.7 to 7.3 ms).
 constexpr std::chrono::microseconds kSpin{2};
 constexpr std::chrono::microseconds kYield{200};
-constexpr std::chrono::microseconds kYieldOversubscribed{20};
+constexpr std::chrono::microseconds kYieldOversubscribed{100};
 constexpr int64_t kSleep_ns = 20'000'000;
 
 // Not FUTEX_PRIVATE_FLAG: the word lies in memory that several processes map.

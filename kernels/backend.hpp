@@ -109,6 +109,12 @@ struct Step {
   float rotary_scale = 1;                      // multiplies cos and sin
 };
 
+/// The first `positions` positions of the first `slots` slots of a cache, all layers and heads.
+struct KvPart {
+  int64_t slots = 0;
+  int64_t positions = 0;
+};
+
 struct Candidate {
   float logit = 0;
   int32_t token_id = -1;
@@ -166,9 +172,9 @@ class Backend {
   /// Host-visible, writable logits of one row. Waits.
   virtual std::span<float> host_logits(Activations logits, int64_t row) = 0;
 
-  /// Reads every byte of the matrices and of the first `kv_positions` positions of the cache once, with all threads and
+  /// Reads every byte of the matrices and of the cache's part `kv` once, with all threads and
   /// several streams a thread, and returns a checksum (so that nothing is optimised away). For bandwidth measurement.
-  virtual uint64_t read_all(std::span<const Matrix* const> matrices, const KvCache* cache, int64_t kv_positions) = 0;
+  virtual uint64_t read_all(std::span<const Matrix* const> matrices, const KvCache* cache, const KvPart& kv) = 0;
 
   virtual void synchronize() = 0;
 };

@@ -43,22 +43,23 @@ std::string version_text() {
 
 runtime::Environment capture_environment(Session& session, const Place& place, const std::string& backend) {
   parallel::World& world = session.world;
-  runtime::Environment environment{.host = world.host(),
-                                   .kernel = kernel_text(),
-                                   .cpu = place.host.model,
-                                   .allowed_cores = static_cast<int64_t>(place.host.allowed_cores.size()),
-                                   .cpu_quota_cores = place.host.cpu_quota,
-                                   .last_level_cache_bytes = place.host.last_level_cache_bytes,
-                                   .memory_bytes = place.host.memory_bytes,
-                                   .numa_nodes = place.host.numa_nodes,
-                                   .backend = backend,
-                                   .threads_per_rank = place.threads,
-                                   .oversubscribed = place.oversubscribed,
-                                   .mpi = world.mpi_version(),
-                                   .compiler = fmt::format("g++ {}", __VERSION__),
-                                   .version = version_text(),
-                                   .launcher = session.launcher.name,
-                                   .container = container_kind()};
+  runtime::Environment environment{
+      .host = world.host(),
+      .kernel = kernel_text(),
+      .cpu = place.host.model,
+      .allowed_cores = static_cast<int64_t>(place.host.allowed_cores.size()),
+      .cpu_quota_cores = place.host.cpu_quota,
+      .last_level_cache_bytes = topology::cache_bytes_of(place.host, place.host.allowed_cores),
+      .memory_bytes = place.host.memory_bytes,
+      .numa_nodes = place.host.numa_nodes,
+      .backend = backend,
+      .threads_per_rank = place.threads,
+      .oversubscribed = place.oversubscribed,
+      .mpi = world.mpi_version(),
+      .compiler = fmt::format("g++ {}", __VERSION__),
+      .version = version_text(),
+      .launcher = session.launcher.name,
+      .container = container_kind()};
   const nlohmann::json masks = {{"launcher", place.host.launcher_cores}, {"ours", place.cores}};
   const std::vector<std::string> all = world.all_gather_text(masks.dump(), "core masks");
   for (int rank = 0; rank < world.size(); ++rank) {

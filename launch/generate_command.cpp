@@ -10,6 +10,7 @@
 #include "kernels/base/error.hpp"
 #include "launch/command_line.hpp"
 #include "launch/model_options.hpp"
+#include "launch/output.hpp"
 #include "launch/prompts.hpp"
 #include "launch/session.hpp"
 #include "runtime/generate/generate.hpp"
@@ -80,7 +81,7 @@ GenerateArguments arguments_of(const po::variables_map& values, Session& session
                         .top_p = values["top-p"].as<double>(),
                         .min_p = values["min-p"].as<double>(),
                         .repetition_penalty = values["repetition-penalty"].as<double>(),
-                        .seed = values["seed"].as<uint64_t>()};
+                        .seed = arguments.model.open.seed};
   arguments.sampling.validate();
   arguments.stops = texts("stop");
   for (const std::string& stop : arguments.stops) {
@@ -90,6 +91,9 @@ GenerateArguments arguments_of(const po::variables_map& values, Session& session
   arguments.top_logits = values["top-logits"].as<int64_t>();
   check_range(arguments.top_logits, "--top-logits", 0, 4096);
   if (values.count("json") > 0) arguments.json = values["json"].as<std::string>();
+  if (arguments.top_logits > 0 && arguments.json.empty()) {
+    throw UserError("the logits are part of the document alone", "--top-logits", "add --json FILE");
+  }
   const int64_t tp = values.count("tp") > 0 ? values["tp"].as<int64_t>() : session.world.size();
   check_range(tp, "--tp", 1, parallel::kMaxRanks);
   if (tp > session.world.size() && !arguments.model.dry_run) {
@@ -106,14 +110,6 @@ struct TextStream {
   runtime::StreamDecoder decoder;
   std::string text;
 };
-
-void write_out(std::string_view bytes) {
-  if (bytes.empty()) return;
-  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size() || std::fflush(stdout) != 0) {
-    throw SystemError(fmt::format("cannot write the text: {}", std::strerror(errno)), "standard output",
-                      "check the disk or the reading program");
-  }
-}
 
 /// New tokens that a prompt leaves room for. Throws UserError with both numbers when it does not fit at all.
 int64_t room_for(const Prompt& prompt, int64_t max_tokens, const runtime::ModelConfig& config, Session& session) {
@@ -186,49 +182,50 @@ runtime::Json generate_json(const Output& output, const runtime::OpenedModel& mo
           {"timing",
            {{"load_seconds", output.load_seconds},
             {"tokenise_ms", output.tokenise_ms},
+            {"request", 0},
             {"ttft_ms", number(times.ttft_ms)},
             {"tpot_ms", number(times.tpot_ms)},
             {"latency_ms", number(times.latency_ms)}}}};
+}
+
+/// KV cache and step sizes that hold all requests.
+runtime::DecoderOptions decoder_options(const std::vector<runtime::GenerationRequest>& requests) {
+  runtime::DecoderOptions shape{.slots = static_cast<int64_t>(requests.size()), .max_positions = 1};
+  int64_t prompt_tokens = 0;
+  for (const runtime::GenerationRequest& request : requests) {
+    const auto length = static_cast<int64_t>(request.prompt_ids.size());
+    prompt_tokens += length;
+    shape.max_positions = std::max(shape.max_positions, length + std::max<int64_t>(request.max_tokens - 1, 0));
+  }
+  constexpr int64_t kStepTokens = 512;
+  shape.max_step_tokens = std::max(std::min(kStepTokens, prompt_tokens), shape.slots);
+  return shape;
 }
 
 /// Memory of all ranks of this host against what it has, before anything is loaded.
 void refuse_too_large(const runtime::OpenedModel& model, const parallel::ShardPlan& plan,
                       const runtime::DecoderOptions& options, const Place& place, const Session& session) {
   if (place.host.memory_bytes <= 0 || !session.world.one_host()) return;
-  double needed = 0;
-  for (int rank = 0; rank < static_cast<int>(plan.ranks.size()); ++rank) {
-    const runtime::MemoryBytes memory = planned_memory(model.config, *model.weights, plan, options, rank);
-    needed += static_cast<double>(memory.weights + memory.kv + memory.workspace);
-  }
-  if (needed > static_cast<double>(place.host.memory_bytes)) {
-    throw UserError(fmt::format("the model needs {}, this host has {}", runtime::bytes_text(needed),
-                                runtime::bytes_text(static_cast<double>(place.host.memory_bytes))),
-                    model.config.name, "use a smaller or quantised model, --layers, or fewer --max-tokens");
-  }
+  const int64_t needed = planned_group_bytes(model.config, *model.weights, plan, options);
+  if (needed <= place.host.memory_bytes) return;
+  throw UserError(fmt::format("the model needs {}, this host has {}", runtime::bytes_text(static_cast<double>(needed)),
+                              runtime::bytes_text(static_cast<double>(place.host.memory_bytes))),
+                  model.config.name, "use a smaller or quantised model, --layers, or fewer --max-tokens");
 }
 
 void run_group(const GenerateArguments& arguments, const runtime::OpenedModel& model,
                const std::vector<runtime::GenerationRequest>& requests, const runtime::Tokenizer* tokenizer,
                const Place& place, Session& session, Output& output) {
   const auto backend = backend_for(arguments.model, place, session);
-  runtime::DecoderOptions shape{.slots = static_cast<int64_t>(requests.size()), .max_positions = 1};
-  int64_t longest_prompt = 1;
-  for (const runtime::GenerationRequest& request : requests) {
-    const auto length = static_cast<int64_t>(request.prompt_ids.size());
-    longest_prompt = std::max(longest_prompt, length);
-    shape.max_positions = std::max(shape.max_positions, length + std::max<int64_t>(request.max_tokens - 1, 0));
-  }
-  constexpr int64_t kStepTokens = 512;
-  shape.max_step_tokens = std::max(std::min(kStepTokens, longest_prompt * shape.slots), shape.slots);
-
+  const runtime::DecoderOptions shape = decoder_options(requests);
   const parallel::ShardPlan plan = plan_shards(shard_dimensions(model.config), arguments.tp);
   refuse_too_large(model, plan, shape, place, session);
-  const int64_t widest = shape.max_step_tokens * (model.config.hidden + 16);  // + 16: rows may be padded to 64 bytes
+  const int64_t widest = largest_all_reduce_floats(model.config, shape);
   const auto communicator = parallel::make_communicator(
       session.world, {.group_size = arguments.tp,
                       .kind = arguments.model.communicator,
                       .max_floats = std::max(widest, runtime::Sampler::max_exchange_floats(shape.slots)),
-                      .oversubscribed = place.oversubscribed});
+                      .oversubscribed = group_place(session.world, place, arguments.tp).oversubscribed});
   const runtime::RankContext context{*backend, *communicator, session.world};
   const runtime::Clock::time_point start = runtime::Clock::now();
   runtime::Decoder decoder(model.config, *model.weights, plan, shape, context);
@@ -267,10 +264,15 @@ void print_texts(const Output& output) {
   }
 }
 
-void print_plan(const GenerateArguments& arguments, const runtime::OpenedModel& model, Session& session) {
+/// The plan for the prompts given, or for one prompt of one token.
+void print_plan(const GenerateArguments& arguments, const runtime::OpenedModel& model,
+                std::vector<runtime::GenerationRequest> requests, Session& session) {
   if (!session.speaks()) return;
-  const runtime::Workload workload{.batch = 1, .prompt_tokens = 1, .output_tokens = arguments.max_tokens};
-  const runtime::DecoderOptions shape{.slots = 1, .max_positions = std::max<int64_t>(arguments.max_tokens, 1)};
+  if (requests.empty()) requests.push_back({.prompt_ids = {0}, .max_tokens = arguments.max_tokens});
+  const runtime::Workload workload{.batch = static_cast<int64_t>(requests.size()),
+                                   .prompt_tokens = static_cast<int64_t>(requests.front().prompt_ids.size()),
+                                   .output_tokens = requests.front().max_tokens};
+  const runtime::DecoderOptions shape = decoder_options(requests);
   const std::vector<int> degrees = {arguments.tp};
   const std::string document = runtime::document_text(shards_json(model, degrees, workload, shape));
   if (arguments.json == "-") {
@@ -296,21 +298,20 @@ int generate_command(Session& session, const std::vector<std::string>& words) {
   }
   const GenerateArguments arguments = arguments_of(values, session);
   const runtime::OpenedModel model = open_model_noted(arguments.model, session);
-  if (arguments.model.dry_run) {
-    print_plan(arguments, model, session);
-    return 0;
+  if (!arguments.stops.empty() && !model.tokenizer) {
+    throw UserError("this model has no tokenizer, so that no text can be met", "--stop", "leave it out");
   }
   std::optional<runtime::ReportFile> file;
   if (session.speaks() && !arguments.json.empty() && arguments.json != "-") file.emplace(arguments.json);
-  const Place place = take_place(session.world, arguments.model.threads);
-
   Output output;
   std::optional<runtime::Tokenizer> tokenizer;
   std::vector<std::vector<int32_t>> to_share;  // per request: prompt ids, then the number of new tokens
   if (session.speaks()) {
     if (model.tokenizer) tokenizer.emplace(*model.tokenizer);
     const runtime::Clock::time_point start = runtime::Clock::now();
-    output.prompts = encode_prompts(arguments.prompts, tokenizer ? &*tokenizer : nullptr, model.config);
+    if (!arguments.model.dry_run || !arguments.prompts.empty()) {
+      output.prompts = encode_prompts(arguments.prompts, tokenizer ? &*tokenizer : nullptr, model.config);
+    }
     output.tokenise_ms = std::chrono::duration<double, std::milli>(runtime::Clock::now() - start).count();
     for (const Prompt& prompt : output.prompts) {
       to_share.push_back(prompt.ids);
@@ -326,6 +327,11 @@ int generate_command(Session& session, const std::vector<std::string>& words) {
                         .sampling = arguments.sampling,
                         .stop_ids = arguments.ignore_eos ? std::vector<int32_t>{} : model.config.eos_ids});
   }
+  if (arguments.model.dry_run) {
+    print_plan(arguments, model, std::move(requests), session);
+    return 0;
+  }
+  const Place place = take_place(session.world, arguments.model.threads);
   if (session.world.rank() < arguments.tp) {
     run_group(arguments, model, requests, tokenizer ? &*tokenizer : nullptr, place, session, output);
   }

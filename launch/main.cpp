@@ -13,6 +13,7 @@
 #include "kernels/base/error.hpp"
 #include "launch/command_line.hpp"
 #include "launch/environment.hpp"
+#include "launch/output.hpp"
 #include "launch/session.hpp"
 
 namespace shardscope::launch {
@@ -42,11 +43,11 @@ std::string overview() {
 int run_command(Session& session, const std::vector<std::string>& arguments) {
   const std::string name = arguments.empty() ? "" : arguments.front();
   if (name == "--help" || name == "-h" || name == "help") {
-    if (session.speaks()) std::fputs(overview().c_str(), stdout);
+    if (session.speaks()) write_out(overview());
     return 0;
   }
   if (name == "--version") {
-    if (session.speaks()) std::printf("shardscope %s\n", version_text().c_str());
+    if (session.speaks()) write_out(fmt::format("shardscope {}\n", version_text()));
     return 0;
   }
   std::vector<std::string> names;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 #include <fmt/format.h>
 
@@ -18,6 +19,17 @@ constexpr std::array kDTypes = {"auto"sv, "fp32"sv, "fp16"sv, "bf16"sv};
 constexpr std::array kActivations = {"auto"sv, "fp32"sv, "int8"sv};
 constexpr std::array kAllReduces = {"auto"sv, "mpi"sv, "shm"sv};
 constexpr std::array kProgress = {"auto"sv, "never"sv};
+
+/// Boost reads "-1" as 2^64 - 1.
+uint64_t parse_seed(const std::string& text) {
+  uint64_t seed = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, code] = std::from_chars(text.data(), end, seed);
+  if (code != std::errc() || stop != end) {
+    throw UserError(fmt::format("'{}' is not a whole number from 0 to 2^64 - 1", text), "--seed", "use e.g. 1");
+  }
+  return seed;
+}
 
 }  // namespace
 
@@ -39,9 +51,10 @@ void add_model_options(po::options_description& options) {
       ("allreduce", po::value<std::string>()->default_value("auto")->value_name("KIND"),
        "auto (measured at start), mpi, shm")  //
       ("threads", po::value<int64_t>()->value_name("N"),
-       "threads of one rank; default: usable cores of the host / ranks on it")                                       //
-      ("seed", po::value<uint64_t>()->default_value(0)->value_name("N"), "of sampling, prompts, synthetic weights")  //
-      ("dry-run", po::bool_switch(), "print shard plan, memory and bytes per step; load no weights")                 //
+       "threads of one rank; default: usable cores of the host / ranks on it")  //
+      ("seed", po::value<std::string>()->default_value("0")->value_name("N"),
+       "of sampling, prompts, synthetic weights")                                                     //
+      ("dry-run", po::bool_switch(), "print shard plan, memory and bytes per step; load no weights")  //
       ("timeout", po::value<double>()->default_value(60)->value_name("S"),
        "seconds without progress of a rank after which the run ends and names it")                        //
       ("progress", po::value<std::string>()->default_value("auto")->value_name("WHEN"), "auto or never")  //
@@ -74,7 +87,7 @@ ModelOptions model_options(const po::variables_map& values, Session& session) {
     check_range(*options.open.layers, "--layers", 1, 100'000);
   }
   if (values.count("threads") > 0) options.threads = values["threads"].as<int64_t>();
-  options.open.seed = values["seed"].as<uint64_t>();
+  options.open.seed = parse_seed(values["seed"].as<std::string>());
   options.dry_run = values["dry-run"].as<bool>();
   options.open.headers_only = options.dry_run;
   options.verbose = values["verbose"].as<bool>();

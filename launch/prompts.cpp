@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 
 #include <fmt/format.h>
@@ -58,9 +57,6 @@ Prompt encoded(const std::string& text, const PromptOptions& options, const runt
 std::string read_text_file(const std::string& path) {
   constexpr size_t kMostBytes = size_t{64} << 20U;
   const bool standard_input = path == "-";
-  if (!standard_input && std::filesystem::is_directory(path)) {
-    throw UserError("this is a folder, not a text file", path, "name a file");
-  }
   const auto close = [](FILE* file) {
     if (file != stdin) std::fclose(file);
   };
@@ -74,7 +70,7 @@ std::string read_text_file(const std::string& path) {
     text.append(chunk.data(), count);
     if (text.size() > kMostBytes) throw UserError("the text is over 64 MiB", path, "use a shorter one");
   }
-  if (std::ferror(file.get()) != 0) {
+  if (std::ferror(file.get()) != 0) {  // a folder opens and then cannot be read
     throw UserError(fmt::format("cannot read the file: {}", std::strerror(errno)), path, "name a readable file");
   }
   return text;

@@ -22,6 +22,8 @@ struct PromptOptions {
   std::optional<std::string> file;    // --prompt-file, "-": standard input of rank 0
   std::vector<std::string> id_lists;  // --prompt-ids
   bool parse_specials = false;        // --special
+
+  bool empty() const { return texts.empty() && !file && id_lists.empty(); }
 };
 
 /// On rank 0: reads and encodes the prompts, each with the model's BOS where its tokenizer adds one; an empty prompt

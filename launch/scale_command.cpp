@@ -1,6 +1,5 @@
 // shardscope scale: the main job. Sweeps tensor-parallel degrees in one launch and shows what each brings.
 #include <algorithm>
-#include <cstdio>
 
 #include <fmt/format.h>
 
@@ -8,6 +7,7 @@
 #include "launch/command_line.hpp"
 #include "launch/environment.hpp"
 #include "launch/model_options.hpp"
+#include "launch/output.hpp"
 #include "launch/prompts.hpp"
 #include "launch/session.hpp"
 #include "runtime/measure/sweep.hpp"
@@ -124,16 +124,16 @@ std::vector<int32_t> real_prompt(const ScaleArguments& arguments, const runtime:
 
 void print_plan(const ScaleArguments& arguments, const runtime::OpenedModel& model, Session& session) {
   if (!session.speaks()) return;
-  const runtime::Workload& workload = arguments.sweep.workloads.front();
-  const runtime::DecoderOptions shape{.slots = workload.batch,
-                                      .max_positions = workload.prompt_tokens + workload.output_tokens - 1};
+  const runtime::Workload& workload = arguments.sweep.workloads.front();  // whose bytes per step are shown
+  const runtime::DecoderOptions shape =
+      runtime::decoder_options(arguments.sweep.workloads, arguments.sweep.max_step_tokens);
   const std::string document = runtime::document_text(shards_json(model, arguments.sweep.degrees, workload, shape));
   if (arguments.json == "-") {
-    std::fputs(document.c_str(), stdout);
+    write_out(document);
     return;
   }
   if (!arguments.json.empty()) runtime::ReportFile(arguments.json).finish(document);
-  std::fputs(shards_table(model, arguments.sweep.degrees, workload, shape).c_str(), stdout);
+  write_out(shards_table(model, arguments.sweep.degrees, workload, shape));
 }
 
 std::vector<std::string> warnings_of(const Place& place, Session& session) {
@@ -155,12 +155,10 @@ int scale_command(Session& session, const std::vector<std::string>& words) {
   const po::variables_map values = parse_arguments(options, words, "scale");
   if (values["help"].as<bool>()) {
     if (session.speaks()) {
-      std::fputs(help_text("scale",
-                           "Loads the model at each tensor-parallel degree in turn, measures TTFT, TPOT and memory\n"
-                           "bandwidth utilisation (MBU), and prints one row per degree and workload.",
-                           options, "mpirun -np 4 shardscope scale --model model.gguf --tp 1,2,4 --json report.json")
-                     .c_str(),
-                 stdout);
+      write_out(help_text("scale",
+                          "Loads the model at each tensor-parallel degree in turn, measures TTFT, TPOT and memory\n"
+                          "bandwidth utilisation (MBU), and prints one row per degree and workload.",
+                          options, "mpirun -np 4 shardscope scale --model model.gguf --tp 1,2,4 --json report.json"));
     }
     return 0;
   }
@@ -176,8 +174,7 @@ int scale_command(Session& session, const std::vector<std::string>& words) {
   if (session.speaks() && !arguments.json.empty() && !document_on_stdout) file.emplace(arguments.json);
 
   const Place place = take_place(session.world, arguments.model.threads);
-  arguments.sweep.oversubscribed = place.oversubscribed;
-  arguments.sweep.last_level_cache_bytes = place.host.last_level_cache_bytes;
+  arguments.sweep.place_of_group = [&](int tp) { return group_place(session.world, place, tp); };
   arguments.sweep.host_memory_bytes = place.host.memory_bytes;
   arguments.sweep.valid_vocab = valid_vocabulary(model);
   arguments.sweep.prompt_ids = real_prompt(arguments, model, session);
@@ -200,19 +197,21 @@ int scale_command(Session& session, const std::vector<std::string>& words) {
                                         .point =
                                             [&](const runtime::PointResult& point) {
                                               measured.push_back(point);
+                                              if (!arguments.model.quiet) session.note(runtime::point_line(point));
                                               if (file) file->write_partial(document(measured, false));
                                             }};
   const std::vector<runtime::PointResult> points = run_sweep(session.world, *backend, model, arguments.sweep, progress);
   if (session.speaks()) {
-    FILE* table = document_on_stdout ? stderr : stdout;
-    std::fputs(("\n" + scale_table(points)).c_str(), table);
-    for (const std::string& sentence : runtime::speedup_advice(points)) std::fprintf(table, "\n%s\n", sentence.c_str());
-    if (document_on_stdout) std::fputs(document(points, true).c_str(), stdout);
-    if (file) {
-      file->finish(document(points, true));
-      session.note("report: " + file->path());
+    if (file) file->finish(document(points, true));
+    std::string table = "\n" + scale_table(points);
+    for (const std::string& sentence : runtime::speedup_advice(points)) table += "\n" + sentence + "\n";
+    if (document_on_stdout) {
+      session.note(table);
+      write_out(document(points, true));
+    } else {
+      write_out(table);
     }
-    std::fflush(stdout);
+    if (file) session.note("report: " + file->path());
   }
   session.world.barrier("end of the sweep");
   return 0;

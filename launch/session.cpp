@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 
 #include "launch/command_line.hpp"
 
@@ -16,6 +17,19 @@ Place take_place(const parallel::World& world, std::optional<int64_t> threads) {
   place.cores = topology::cores_for_rank(place.host, world.host_rank(), world.host_size(), place.threads);
   topology::bind_process(place.cores);
   return place;
+}
+
+runtime::GroupPlace group_place(const parallel::World& world, const Place& place, int tp) {
+  std::vector<int> cores;
+  const int ranks_here = std::min(tp, world.host_size());
+  for (int rank = 0; rank < ranks_here; ++rank) {
+    const std::vector<int> own = topology::cores_for_rank(place.host, rank, world.host_size(), place.threads);
+    cores.insert(cores.end(), own.begin(), own.end());
+  }
+  const int64_t busy = static_cast<int64_t>(ranks_here) * place.threads;
+  const bool shared = std::set<int>(cores.begin(), cores.end()).size() < cores.size();
+  return {.cache_bytes = topology::cache_bytes_of(place.host, cores),
+          .oversubscribed = shared || busy > place.host.usable_cores()};
 }
 
 void Session::note(const std::string& line) const {

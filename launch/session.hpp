@@ -9,6 +9,7 @@
 #include "kernels/backend.hpp"
 #include "launch/launcher.hpp"
 #include "parallel/world.hpp"
+#include "runtime/measure/sweep.hpp"
 #include "topology/host.hpp"
 
 namespace shardscope::launch {
@@ -17,8 +18,11 @@ struct Place {
   topology::HostCpu host;
   int threads = 1;
   std::vector<int> cores;       // ours
-  bool oversubscribed = false;  // busy threads of this host's ranks > usable cores
+  bool oversubscribed = false;  // with all ranks at work: more threads than usable cores on this host
 };
+
+/// What the first `tp` ranks have of this host, each at its place.
+runtime::GroupPlace group_place(const parallel::World& world, const Place& place, int tp);
 
 /// Chooses threads and cores of this rank and binds the process to them, before any thread or large memory exists.
 /// threads: as given, or usable cores of the host / ranks on it, at least 1.

@@ -1,5 +1,6 @@
 #include "runtime/decoder.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -12,41 +13,61 @@ namespace {
 using kernels::Activations;
 using kernels::DType;
 
-/// How wide each activation of a rank is, in fp32 elements a token. Attention output and gated product feed
-/// column-cut matrices whose blocks may be wider than the rank's own columns: they lie `*_offset` into zeroed rows.
+/// What a column-cut matrix of one layer reads of a row: its whole blocks, `front` columns before the rank's own.
+struct BlockSpan {
+  int64_t front = 0;
+  int64_t width = 0;
+};
+
+/// Columns of the rows that feed a column-cut matrix. The rank's own columns begin at `front` in every layer; layers
+/// may differ in block format, and each reads its own span around them, zero outside the rank's own columns.
+struct FeedWidths {
+  int64_t front = 0;  // the widest of any layer
+  int64_t width = 0;
+  std::vector<BlockSpan> layers;
+
+  Activations of_layer(Activations rows, int64_t layer) const {
+    const BlockSpan& span = layers[static_cast<size_t>(layer)];
+    return rows.column_range(front - span.front, span.width);
+  }
+};
+
+FeedWidths feed_widths(const ModelConfig& config, const WeightSource& source, const parallel::ShardPlan& plan, int rank,
+                       Role role) {
+  FeedWidths feed;
+  int64_t behind = 0;  // from the rank's first own column on
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    const WeightSlice slice = slice_of(config, role, source.dtype({role, layer}), plan, rank);
+    BlockSpan span;
+    if (!slice.empty()) span = {slice.used_columns.begin - slice.columns.begin, slice.columns.size()};
+    feed.front = std::max(feed.front, span.front);
+    behind = std::max(behind, span.width - span.front);
+    feed.layers.push_back(span);
+  }
+  feed.width = feed.front + behind;
+  return feed;
+}
+
+/// How wide each activation of a rank is, in fp32 elements a token.
 struct Widths {
   int64_t hidden = 0;
   int64_t qkv = 0;
-  int64_t attention = 0;
-  int64_t attention_offset = 0;
-  int64_t ffn = 0;
-  int64_t ffn_offset = 0;
+  FeedWidths attention;  // feeds the output product
+  FeedWidths ffn;        // feeds the down product
   int64_t vocab = 0;
 };
 
 Widths widths_of(const ModelConfig& config, const WeightSource& source, const parallel::ShardPlan& plan, int rank) {
   const parallel::RankShard& shard = plan.ranks.at(static_cast<size_t>(rank));
-  Widths widths{.hidden = config.hidden,
-                .qkv = (shard.query_heads.size() + 2 * shard.kv_heads.size()) * config.head_dim,
-                .vocab = shard.vocab.size()};
-  // The widest over the layers: quantised files may mix block formats from layer to layer.
-  for (int64_t layer = 0; layer < config.layers; ++layer) {
-    const auto widen = [&](Role role, int64_t& width, int64_t& offset) {
-      const WeightSlice slice = slice_of(config, role, source.dtype({role, layer}), plan, rank);
-      const int64_t front = slice.used_columns.begin - slice.columns.begin;
-      require(layer == 0 || (front == offset && slice.columns.size() == width),
-              "decoder: layers with different block widths");
-      width = slice.columns.size();
-      offset = front;
-    };
-    widen(Role::kAttentionOut, widths.attention, widths.attention_offset);
-    widen(Role::kDown, widths.ffn, widths.ffn_offset);
-  }
-  return widths;
+  return {.hidden = config.hidden,
+          .qkv = (shard.query_heads.size() + 2 * shard.kv_heads.size()) * config.head_dim,
+          .attention = feed_widths(config, source, plan, rank, Role::kAttentionOut),
+          .ffn = feed_widths(config, source, plan, rank, Role::kDown),
+          .vocab = shard.vocab.size()};
 }
 
 int64_t workspace_floats(const Widths& widths, const DecoderOptions& options) {
-  const int64_t per_token = 3 * widths.hidden + widths.qkv + widths.attention + widths.ffn;
+  const int64_t per_token = 3 * widths.hidden + widths.qkv + widths.attention.width + widths.ffn.width;
   return options.max_step_tokens * per_token + options.most_logit_rows() * (widths.hidden + widths.vocab);
 }
 
@@ -218,8 +239,8 @@ Decoder::Decoder(const ModelConfig& config, const WeightSource& source, const pa
   s.normed = backend.make_activations(tokens, s.widths.hidden);
   s.partial = backend.make_activations(tokens, s.widths.hidden);
   s.qkv = backend.make_activations(tokens, s.widths.qkv);
-  s.attention = backend.make_activations(tokens, s.widths.attention);
-  s.gated = backend.make_activations(tokens, s.widths.ffn);
+  s.attention = backend.make_activations(tokens, s.widths.attention.width);
+  s.gated = backend.make_activations(tokens, s.widths.ffn.width);
   s.selected = backend.make_activations(options.most_logit_rows(), s.widths.hidden);
   s.logits = backend.make_activations(options.most_logit_rows(), s.widths.vocab);
 }
@@ -242,8 +263,8 @@ Activations Decoder::forward(std::span<const int32_t> token_ids, std::span<const
   const Activations qkv = s.qkv->view().first_rows(tokens);
   const Activations attention = s.attention->view().first_rows(tokens);
   const Activations gated = s.gated->view().first_rows(tokens);
-  const Activations own_heads = attention.column_range(s.widths.attention_offset, s.heads.query_columns());
-  const Activations own_ffn = gated.column_range(s.widths.ffn_offset, s.shard.ffn.size());
+  const Activations own_heads = attention.column_range(s.widths.attention.front, s.heads.query_columns());
+  const Activations own_ffn = gated.column_range(s.widths.ffn.front, s.shard.ffn.size());
 
   backend.begin_step({.token_ids = token_ids, .sequences = sequences, .inverse_frequencies = s.frequencies});
   backend.embed(*s.embedding, s.shard.vocab.begin, residual);
@@ -260,11 +281,12 @@ Activations Decoder::forward(std::span<const int32_t> token_ids, std::span<const
     backend.multiply(*layer.qkv, normed, layer.qkv_bias.get(), qkv);
     backend.rope_append(qkv, s.heads, *s.cache, index);
     backend.attention(qkv, s.heads, *s.cache, index, own_heads);
-    backend.multiply(*layer.attention_out, attention, layer.attention_out_bias.get(), partial);
+    backend.multiply(*layer.attention_out, s.widths.attention.of_layer(attention, index),
+                     layer.attention_out_bias.get(), partial);
     s.all_reduce(partial);
     backend.add_rms_norm(residual, partial, *layer.ffn_norm, s.config.norm_epsilon, normed);
     backend.gated_multiply(*layer.gate_up, normed, layer.gate_up_bias.get(), own_ffn);
-    backend.multiply(*layer.down, gated, layer.down_bias.get(), partial);
+    backend.multiply(*layer.down, s.widths.ffn.of_layer(gated, index), layer.down_bias.get(), partial);
     s.all_reduce(partial);
   }
 
@@ -319,6 +341,21 @@ MemoryBytes planned_memory(const ModelConfig& config, const WeightSource& source
   memory.workspace =
       workspace_floats(widths_of(config, source, plan, rank), options) * static_cast<int64_t>(sizeof(float));
   return memory;
+}
+
+int64_t planned_group_bytes(const ModelConfig& config, const WeightSource& source, const parallel::ShardPlan& plan,
+                            const DecoderOptions& options) {
+  int64_t bytes = 0;
+  for (int rank = 0; rank < static_cast<int>(plan.ranks.size()); ++rank) {
+    const MemoryBytes memory = planned_memory(config, source, plan, options, rank);
+    bytes += memory.weights + memory.kv + memory.workspace;
+  }
+  return bytes;
+}
+
+int64_t largest_all_reduce_floats(const ModelConfig& config, const DecoderOptions& options) {
+  constexpr int64_t kMostRowPadding = 16;  // rows begin on cache lines
+  return options.max_step_tokens * (config.hidden + kMostRowPadding);
 }
 
 }  // namespace shardscope::runtime

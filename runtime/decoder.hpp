@@ -67,8 +67,16 @@ class Decoder {
   std::unique_ptr<State> state_;
 };
 
-/// Memory of rank `rank` without loading anything: the same sums as Decoder::memory.
+/// Memory of rank `rank` without loading anything. Weights and KV are exact; the workspace leaves out the padding of
+/// rows to cache lines.
 MemoryBytes planned_memory(const ModelConfig& config, const WeightSource& source, const parallel::ShardPlan& plan,
                            const DecoderOptions& options, int rank);
+
+/// planned_memory of all ranks together.
+int64_t planned_group_bytes(const ModelConfig& config, const WeightSource& source, const parallel::ShardPlan& plan,
+                            const DecoderOptions& options);
+
+/// The most floats that a step of the decoder sums over the ranks: for CommunicatorOptions::max_floats.
+int64_t largest_all_reduce_floats(const ModelConfig& config, const DecoderOptions& options);
 
 }  // namespace shardscope::runtime

@@ -26,8 +26,8 @@ bool lists(const std::string& comma_separated, std::string_view word) {
   return false;
 }
 
-/// Mounts of cgroup v2 and of v1's cpu controller.
-std::vector<Mount> cgroup_mounts(const std::string& root) {
+/// Mounts of cgroup v2 and of v1's `controller`.
+std::vector<Mount> cgroup_mounts(const std::string& root, const std::string& controller) {
   std::vector<Mount> mounts;
   std::ifstream file(root + "/proc/self/mountinfo");
   for (std::string line; std::getline(file, line);) {
@@ -42,21 +42,22 @@ std::vector<Mount> cgroup_mounts(const std::string& root) {
     }
     fields >> type >> skip >> super_options;
     mount.v2 = type == "cgroup2";
-    if (mount.v2 || (type == "cgroup" && lists(super_options, "cpu"))) mounts.push_back(mount);
+    if (mount.v2 || (type == "cgroup" && lists(super_options, controller))) mounts.push_back(mount);
   }
-  if (mounts.empty()) mounts = {{true, "/", "/sys/fs/cgroup"}, {false, "/", "/sys/fs/cgroup/cpu"}};
+  if (mounts.empty()) mounts = {{true, "/", "/sys/fs/cgroup"}, {false, "/", "/sys/fs/cgroup/" + controller}};
   return mounts;
 }
 
-/// This process's group in version 2, or in version 1's cpu hierarchy.
-std::optional<std::string> own_group(const std::string& root, bool v2) {
+/// This process's group in version 2, or in the hierarchy of version 1's `controller`.
+std::optional<std::string> own_group(const std::string& root, bool v2, const std::string& controller) {
   std::ifstream file(root + "/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {  // id:controllers:path
     const size_t first = line.find(':');
     const size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
-    if (v2 ? controllers.empty() && line.starts_with("0:") : lists(controllers, "cpu")) return line.substr(second + 1);
+    if (v2 ? controllers.empty() && line.starts_with("0:") : lists(controllers, controller))
+      return line.substr(second + 1);
   }
   return std::nullopt;
 }
@@ -86,22 +87,43 @@ std::optional<double> read_quota(const std::string& directory, bool v2) {
   return quota / period;
 }
 
-}  // namespace
+std::optional<double> read_memory_limit(const std::string& directory, bool v2) {
+  double bytes = 0;
+  std::ifstream file(directory + (v2 ? "/memory.max" : "/memory.limit_in_bytes"));  // "max" fails to parse: no limit
+  constexpr double kNoLimit = 9e18;  // v1 says "none" as the largest multiple of a page below 2^63
+  if (!(file >> bytes) || bytes <= 0 || bytes >= kNoLimit) return std::nullopt;
+  return bytes;
+}
 
-std::optional<double> cgroup_cpu_quota(const std::string& root) {
+using ReadLimit = std::optional<double> (*)(const std::string& directory, bool v2);
+
+/// The tightest limit from this process's group up to the mount's root.
+std::optional<double> tightest_limit(const std::string& root, const std::string& controller, ReadLimit read) {
   std::optional<double> tightest;
-  for (const Mount& mount : cgroup_mounts(root)) {
-    std::string below = path_below(mount, own_group(root, mount.v2).value_or("/"));
+  for (const Mount& mount : cgroup_mounts(root, controller)) {
+    std::string below = path_below(mount, own_group(root, mount.v2, controller).value_or("/"));
     for (;;) {
       std::string directory = root;
       directory.append(mount.point).append(below);
-      const std::optional<double> quota = read_quota(directory, mount.v2);
-      if (quota && (!tightest || *quota < *tightest)) tightest = quota;
+      const std::optional<double> limit = read(directory, mount.v2);
+      if (limit && (!tightest || *limit < *tightest)) tightest = limit;
       if (below.empty()) break;
       below.erase(below.rfind('/') == std::string::npos ? 0 : below.rfind('/'));
     }
   }
   return tightest;
+}
+
+}  // namespace
+
+std::optional<double> cgroup_cpu_quota(const std::string& root) {
+  return tightest_limit(root, "cpu", read_quota);
+}
+
+std::optional<int64_t> cgroup_memory_limit(const std::string& root) {
+  const std::optional<double> bytes = tightest_limit(root, "memory", read_memory_limit);
+  if (!bytes) return std::nullopt;
+  return static_cast<int64_t>(*bytes);
 }
 
 }  // namespace shardscope::topology

@@ -69,16 +69,25 @@ std::string cpu_model_from_proc() {
   return "";
 }
 
-/// Sum of the largest-level data caches whose cores we may use.
-int64_t last_level_cache_bytes(hwloc_topology_t topology, hwloc_const_cpuset_t allowed) {
-  for (hwloc_obj_type_t level : {HWLOC_OBJ_L5CACHE, HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE}) {
-    int64_t bytes = 0;
-    for (hwloc_obj_t cache = nullptr; (cache = hwloc_get_next_obj_by_type(topology, level, cache)) != nullptr;) {
-      if (hwloc_bitmap_intersects(cache->cpuset, allowed)) bytes += static_cast<int64_t>(cache->attr->cache.size);
-    }
-    if (bytes > 0) return bytes;
+std::vector<int> cores_of(hwloc_const_cpuset_t set, hwloc_const_cpuset_t allowed) {
+  std::vector<int> cores;
+  for (int core = hwloc_bitmap_first(set); core >= 0; core = hwloc_bitmap_next(set, core)) {
+    if (hwloc_bitmap_isset(allowed, static_cast<unsigned>(core)) != 0) cores.push_back(core);
   }
-  return 0;
+  return cores;
+}
+
+/// The largest-level data caches whose cores we may use.
+std::vector<Cache> last_level_caches(hwloc_topology_t topology, hwloc_const_cpuset_t allowed) {
+  std::vector<Cache> caches;
+  for (hwloc_obj_type_t level : {HWLOC_OBJ_L5CACHE, HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE}) {
+    for (hwloc_obj_t cache = nullptr; (cache = hwloc_get_next_obj_by_type(topology, level, cache)) != nullptr;) {
+      const Cache found{static_cast<int64_t>(cache->attr->cache.size), cores_of(cache->cpuset, allowed)};
+      if (found.bytes > 0 && !found.cores.empty()) caches.push_back(found);
+    }
+    if (!caches.empty()) break;
+  }
+  return caches;
 }
 
 /// OS indices of allowed hardware threads whose core has an earlier allowed one.
@@ -99,12 +108,10 @@ std::vector<int> second_threads(hwloc_topology_t topology, hwloc_const_cpuset_t 
 void read_hwloc(HostCpu& host, hwloc_topology_t topology) {
   // Confined by the cgroup's cpuset, not by our own mask: the load above leaves RESTRICT_TO_CPUBINDING off.
   const hwloc_const_cpuset_t allowed = hwloc_topology_get_allowed_cpuset(topology);
-  for (int core = hwloc_bitmap_first(allowed); core >= 0; core = hwloc_bitmap_next(allowed, core)) {
-    host.allowed_cores.push_back(core);
-  }
+  host.allowed_cores = cores_of(allowed, allowed);
   host.second_threads = second_threads(topology, allowed);
   host.model = cpu_model(topology);
-  host.last_level_cache_bytes = last_level_cache_bytes(topology, allowed);
+  host.last_level_caches = last_level_caches(topology, allowed);
   host.memory_bytes = static_cast<int64_t>(hwloc_get_root_obj(topology)->total_memory);
   host.numa_nodes = std::max(0, hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE));
 }
@@ -125,6 +132,9 @@ HostCpu probe_host() {
   if (host.model.empty()) host.model = cpu_model_from_proc();
   if (host.memory_bytes == 0) host.memory_bytes = std::max(0L, sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   host.cpu_quota = cgroup_cpu_quota();
+  if (const std::optional<int64_t> limit = cgroup_memory_limit()) {
+    host.memory_bytes = host.memory_bytes == 0 ? *limit : std::min(host.memory_bytes, *limit);
+  }
   return host;
 }
 
@@ -143,6 +153,17 @@ std::vector<int> cores_for_rank(const HostCpu& host, int rank, int ranks, int th
   std::vector<int> own;
   for (int64_t thread = 0; thread < threads; ++thread) own.push_back(cores[(first + thread) % count]);
   return own;
+}
+
+int64_t cache_bytes_of(const HostCpu& host, const std::vector<int>& cores) {
+  int64_t bytes = 0;
+  for (const Cache& cache : host.last_level_caches) {
+    const bool shared = std::any_of(cores.begin(), cores.end(), [&](int core) {
+      return std::find(cache.cores.begin(), cache.cores.end(), core) != cache.cores.end();
+    });
+    if (shared) bytes += cache.bytes;
+  }
+  return bytes;
 }
 
 void bind_process(const std::vector<int>& cores) {

@@ -1,5 +1,5 @@
 // What this host offers to CPU ranks: cores that we may use, caches, memory, and the masks that confine us.
-// hwloc, sched_getaffinity and cgroup files; leaves placement to binding.hpp.
+// hwloc, sched_getaffinity and cgroup files.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,19 @@
 
 namespace shardscope::topology {
 
+struct Cache {
+  int64_t bytes = 0;
+  std::vector<int> cores;  // those of allowed_cores that share it
+};
+
 struct HostCpu {
-  std::string model;                   // "AMD EPYC …"
-  std::vector<int> launcher_cores;     // affinity mask that we were started with (OS indices)
-  std::vector<int> allowed_cores;      // what the cgroup's cpuset allows, whatever the launcher's mask
-  std::vector<int> second_threads;     // those of allowed_cores whose core has an earlier one there (SMT siblings)
-  std::optional<double> cpu_quota;     // cores' worth of time by the cgroup's quota; nullopt = no limit
-  int64_t last_level_cache_bytes = 0;  // of all last-level caches that allowed_cores reach; 0 = unknown
-  int64_t memory_bytes = 0;
+  std::string model;                     // "AMD EPYC …"
+  std::vector<int> launcher_cores;       // affinity mask that we were started with (OS indices)
+  std::vector<int> allowed_cores;        // what the cgroup's cpuset allows, whatever the launcher's mask
+  std::vector<int> second_threads;       // those of allowed_cores whose core has an earlier one there (SMT siblings)
+  std::optional<double> cpu_quota;       // cores' worth of time by the cgroup's quota; nullopt = no limit
+  std::vector<Cache> last_level_caches;  // those that allowed_cores reach; empty = unknown
+  int64_t memory_bytes = 0;              // of the host, or the cgroup's limit where that is less; 0 = unknown
   int numa_nodes = 0;
   int64_t usable_cores() const;  // allowed cores, limited by the quota (rounded down, at least 1)
 };
@@ -29,6 +34,9 @@ HostCpu probe_host();
 /// only where whole cores do not suffice; with cores to spare the ranks stand apart. Both lists of `host` must be
 /// ascending.
 std::vector<int> cores_for_rank(const HostCpu& host, int rank, int ranks, int threads);
+
+/// Bytes of the last-level caches that any of `cores` shares; 0 = unknown.
+int64_t cache_bytes_of(const HostCpu& host, const std::vector<int>& cores);
 
 /// Sets the affinity mask of the calling process. Throws SystemError.
 void bind_process(const std::vector<int>& cores);

@@ -115,7 +115,7 @@ class CpuBackend final : public Backend {
     require(row >= 0 && row < logits.rows, "host_logits: no such row");
     return {logits.data + row * logits.stride, static_cast<size_t>(logits.columns)};
   }
-  uint64_t read_all(std::span<const Matrix* const> matrices, const KvCache* cache, int64_t kv_positions) override;
+  uint64_t read_all(std::span<const Matrix* const> matrices, const KvCache* cache, const KvPart& kv) override;
   void synchronize() override {}
 
  private:
@@ -336,10 +336,11 @@ int64_t CpuBackend::top_candidates(Activations logits, int64_t row, int64_t vali
   return count;
 }
 
-uint64_t CpuBackend::read_all(std::span<const Matrix* const> matrices, const KvCache* cache, int64_t kv_positions) {
+uint64_t CpuBackend::read_all(std::span<const Matrix* const> matrices, const KvCache* cache, const KvPart& kv) {
   const CpuKvCache* own_cache = cache == nullptr ? nullptr : &own<CpuKvCache>(*cache);
-  require(kv_positions >= 0 && (cache == nullptr || kv_positions <= cache->shape().positions),
-          "read_all: more positions than the cache has");
+  require(kv.positions >= 0 && kv.slots >= 0, "read_all: a negative part of the cache");
+  require(cache == nullptr || (kv.positions <= cache->shape().positions && kv.slots <= cache->shape().slots),
+          "read_all: more than the cache has");
   for (const Matrix* matrix : matrices) own<PackedMatrix>(*matrix);
   std::atomic<uint64_t> sum{0};
   team_.run([&](int member) {
@@ -357,8 +358,9 @@ uint64_t CpuBackend::read_all(std::span<const Matrix* const> matrices, const KvC
     }
     if (own_cache != nullptr) {
       const KvShape& shape = own_cache->shape();
-      const int64_t bytes = kv_positions * shape.head_dim * static_cast<int64_t>(sizeof(float));
+      const int64_t bytes = kv.positions * shape.head_dim * static_cast<int64_t>(sizeof(float));
       for (int64_t i = 0; i < shape.layers * shape.slots * shape.kv_heads; ++i) {
+        if (i / shape.kv_heads % shape.slots >= kv.slots) continue;
         // consecutive heads lie one after another
         const int64_t offset = i * shape.positions * shape.head_dim;
         read(reinterpret_cast<const std::byte*>(own_cache->keys(0, 0, 0) + offset), bytes);

@@ -39,6 +39,22 @@ double gumbel(uint64_t key, int32_t token_id) {
 /// No noise is larger: u = 1 - 2^-54.
 constexpr double kMaxGumbel = 37.5;
 
+/// A token with its noise; exchanged between the ranks, hence without padding bytes left undefined.
+struct Draw {
+  double noisy_score = -std::numeric_limits<double>::infinity();
+  int64_t token_id = -1;
+};
+
+Draw better(const Draw& a, const Draw& b) {
+  if (b.token_id < 0) return a;
+  if (a.token_id < 0 || b.noisy_score > a.noisy_score) return b;
+  return b.noisy_score == a.noisy_score && b.token_id < a.token_id ? b : a;
+}
+
+double score_of(float logit, float max, const SamplingOptions& options) {
+  return (static_cast<double>(logit) - static_cast<double>(max)) / options.temperature;
+}
+
 bool before(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.token_id < b.token_id);
 }
@@ -123,41 +139,30 @@ int32_t Sampler::draw(kernels::Activations logits, int64_t row, const SampleRow&
   return draw_from_candidates(logits, row, what);
 }
 
+float Sampler::largest_of_all(float own) {
+  std::vector<float> all(static_cast<size_t>(communicator_.size()));
+  communicator_.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
+  return *std::max_element(all.begin(), all.end());
+}
+
 int32_t Sampler::draw_from_all(std::span<const float> logits, const SampleRow& what) {
   const SamplingOptions& options = *what.options;
   const std::span<const float> own = logits.first(static_cast<size_t>(valid_columns_));
-  double lowest_score = kLowest;
-  if (options.min_p > 0) {
-    const float own_max = own.empty() ? kLowest : *std::max_element(own.begin(), own.end());
-    mine_.assign(1, Candidate{own_max, 0});
-    all_.resize(static_cast<size_t>(communicator_.size()));
-    communicator_.all_gather(bytes_of(mine_), std::as_writable_bytes(std::span(all_)));
-    float max = kLowest;
-    for (const Candidate& candidate : all_) max = std::max(max, candidate.logit);
-    lowest_score = static_cast<double>(max) / options.temperature + std::log(options.min_p);
-  }
+  // Scores are taken from the largest logit down: a tiny temperature then cannot make them infinite.
+  const float max = largest_of_all(own.empty() ? kLowest : *std::max_element(own.begin(), own.end()));
+  const double lowest_score = options.min_p > 0 ? std::log(options.min_p) : static_cast<double>(kLowest);
   const uint64_t key = position_key(what);
-  // Exchanged as (noisy score, id): float keeps ties improbable and the exchange one candidate wide.
-  double best_score = kLowest;
-  int32_t best_id = -1;
+  Draw best;
   for (size_t column = 0; column < own.size(); ++column) {
-    const double score = static_cast<double>(own[column]) / options.temperature;
-    if (score < lowest_score || score + kMaxGumbel < best_score) continue;
+    const double score = score_of(own[column], max, options);
+    if (score < lowest_score || score + kMaxGumbel < best.noisy_score) continue;
     const auto id = static_cast<int32_t>(vocab_.begin + static_cast<int64_t>(column));
-    const double noisy = score + gumbel(key, id);
-    if (noisy > best_score) {
-      best_score = noisy;
-      best_id = id;
-    }
+    best = better(best, {score + gumbel(key, id), id});
   }
-  mine_.assign(1, Candidate{static_cast<float>(best_score), best_id});
-  all_.resize(static_cast<size_t>(communicator_.size()));
-  communicator_.all_gather(bytes_of(mine_), std::as_writable_bytes(std::span(all_)));
-  Candidate best{kLowest, -1};
-  for (const Candidate& candidate : all_) {
-    if (candidate.token_id >= 0 && (best.token_id < 0 || before(candidate, best))) best = candidate;
-  }
-  return best.token_id;
+  std::vector<Draw> all(static_cast<size_t>(communicator_.size()));
+  communicator_.all_gather(std::as_bytes(std::span(&best, 1)), std::as_writable_bytes(std::span(all)));
+  for (const Draw& draw : all) best = better(best, draw);
+  return static_cast<int32_t>(best.token_id);
 }
 
 /// all_ = the k largest of the whole vocabulary, or all of it where it has fewer; descending.
@@ -185,9 +190,7 @@ std::vector<Candidate> Sampler::top_logits(kernels::Activations logits, int64_t 
 
 int32_t Sampler::draw_from_candidates(kernels::Activations logits, int64_t row, const SampleRow& what) {
   const SamplingOptions& options = *what.options;
-  const auto weight_of = [&](float logit, float max) {
-    return std::exp(static_cast<double>(logit - max) / options.temperature);
-  };
+  const auto weight_of = [&](float logit, float max) { return std::exp(score_of(logit, max, options)); };
   int64_t k = options.top_k > 0 ? options.top_k : kFirstCandidates;
   merge_candidates(logits, row, k);
   const float max = all_.front().logit;
@@ -217,17 +220,13 @@ int32_t Sampler::draw_from_candidates(kernels::Activations logits, int64_t row, 
     }
   }
   const uint64_t key = position_key(what);
-  double best_score = kLowest;
-  int32_t best_id = all_.front().token_id;
+  Draw best;
   for (const Candidate& candidate : std::span(all_).first(kept)) {
     if (options.min_p > 0 && weight_of(candidate.logit, max) < options.min_p) break;
-    const double noisy = static_cast<double>(candidate.logit) / options.temperature + gumbel(key, candidate.token_id);
-    if (noisy > best_score) {
-      best_score = noisy;
-      best_id = candidate.token_id;
-    }
+    const double score = score_of(candidate.logit, max, options);
+    best = better(best, {score + gumbel(key, candidate.token_id), candidate.token_id});
   }
-  return best_id;
+  return static_cast<int32_t>(best.token_id);
 }
 
 }  // namespace shardscope::runtime

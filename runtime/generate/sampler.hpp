@@ -52,6 +52,7 @@ class Sampler {
 
  private:
   int32_t draw(kernels::Activations logits, int64_t row, const SampleRow& what);
+  float largest_of_all(float own);
   int32_t draw_from_all(std::span<const float> logits, const SampleRow& what);
   int32_t draw_from_candidates(kernels::Activations logits, int64_t row, const SampleRow& what);
   void merge_candidates(kernels::Activations logits, int64_t row, int64_t k);

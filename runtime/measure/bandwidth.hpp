@@ -15,8 +15,15 @@ struct ReadBandwidth {
   int64_t passes = 0;
 };
 
-/// Reads what a decode step with `kv_positions` positions reads, again and again for about `seconds`, in step with the
-/// group (each pass begins together). Collective over the group.
-ReadBandwidth measure_read_bandwidth(Decoder& decoder, RankContext context, int64_t kv_positions, double seconds);
+struct BandwidthOptions {
+  kernels::KvPart kv;           // what a decode step reads of the cache; must have been written
+  double seconds = 0;           // about how long
+  bool oversubscribed = false;  // ranks share cores
+};
+
+/// Reads what a decode step reads, again and again, in step with the group: each pass begins together. A pass lasts
+/// until this rank has read its part; where ranks share cores, until all ranks have, since a rank's own time then
+/// leaves out that others wait for its core. Collective over the group.
+ReadBandwidth measure_read_bandwidth(Decoder& decoder, RankContext context, const BandwidthOptions& options);
 
 }  // namespace shardscope::runtime

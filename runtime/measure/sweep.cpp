@@ -27,16 +27,6 @@ int64_t longest(const Workload& workload) {
   return workload.prompt_tokens + std::max<int64_t>(workload.output_tokens - 1, 0);
 }
 
-DecoderOptions decoder_options(const SweepOptions& options) {
-  DecoderOptions result{.slots = 1, .max_positions = 1, .max_step_tokens = options.max_step_tokens};
-  for (const Workload& workload : options.workloads) {
-    result.slots = std::max(result.slots, workload.batch);
-    result.max_positions = std::max(result.max_positions, longest(workload));
-  }
-  result.max_step_tokens = std::max(result.max_step_tokens, result.slots);
-  return result;
-}
-
 /// One measured generation of a batch. TTFT is that of the batch's last first token (all prompts are in), TPOT counts
 /// the decode steps alone.
 struct Sample {
@@ -64,8 +54,8 @@ struct PointSamples {
 
 class Member {
  public:
-  Member(Decoder& decoder, Sampler& sampler, RankContext context, const SweepOptions& options)
-      : decoder_(decoder), sampler_(sampler), context_(context), options_(options) {}
+  Member(Decoder& decoder, Sampler& sampler, RankContext context, const SweepOptions& options, bool oversubscribed)
+      : decoder_(decoder), sampler_(sampler), context_(context), options_(options), oversubscribed_(oversubscribed) {}
 
   PointSamples measure(const Workload& workload) {
     std::vector<GenerationRequest> requests;
@@ -81,8 +71,11 @@ class Member {
     }
     const auto read_positions = static_cast<int64_t>(
         std::llround(static_cast<double>(workload.prompt_tokens) + static_cast<double>(workload.output_tokens) / 2.0));
-    const int64_t positions = std::clamp<int64_t>(read_positions, 1, decoder_.options().max_positions);
-    point.before = measure_read_bandwidth(decoder_, context_, positions, kBandwidthSeconds);
+    const BandwidthOptions bandwidth{
+        .kv = {.slots = workload.batch, .positions = std::clamp<int64_t>(read_positions, 1, longest(workload))},
+        .seconds = kBandwidthSeconds,
+        .oversubscribed = oversubscribed_};
+    point.before = measure_read_bandwidth(decoder_, context_, bandwidth);
     const Clock::time_point start = Clock::now();
     for (double go_on = 1; go_on != 0;) {
       point.samples.push_back(generate(requests));
@@ -93,7 +86,7 @@ class Member {
       if (enough) point.ended_by_time = false;
       context_.communicator.broadcast(std::as_writable_bytes(std::span(&go_on, 1)), 0);
     }
-    point.after = measure_read_bandwidth(decoder_, context_, positions, kBandwidthSeconds);
+    point.after = measure_read_bandwidth(decoder_, context_, bandwidth);
     return point;
   }
 
@@ -107,6 +100,7 @@ class Member {
   Sampler& sampler_;
   RankContext context_;
   const SweepOptions& options_;
+  bool oversubscribed_;
 };
 
 /// The figures of a member that travel to rank 0, as doubles.
@@ -151,48 +145,6 @@ Spread spread_of(const std::vector<RankFigures>& ranks, std::optional<double> Ra
   return spread;
 }
 
-/// MBUs of every rank and of the row.  Source of the definitions: MBU = bytes moved / time / bandwidth; the published
-/// form (mbu_nominal) counts all parameters + KV over TPOT x tp x data-sheet bandwidth.
-void set_utilisation(PointResult& point, const OpenedModel& model, const DTypeOf& dtype_of,
-                     const SweepOptions& options) {
-  double group_bytes = 0;
-  for (const RankFigures& figures : point.ranks) group_bytes += figures.bytes.headline();
-  point.cache_resident =
-      options.last_level_cache_bytes > 0 && group_bytes <= static_cast<double>(options.last_level_cache_bytes);
-  if (!point.tpot_ms.p50) return;
-  const double seconds = *point.tpot_ms.p50 * 1e-3;
-  const bool peak_known = options.peak_gb_per_s.has_value() && !point.cache_resident;
-  for (RankFigures& figures : point.ranks) {
-    const double gb_per_s = figures.bytes.headline() * 1e-9 / seconds;
-    figures.mbu_achievable = gb_per_s / figures.achievable_gb_per_s;
-    if (!peak_known) continue;
-    figures.mbu = gb_per_s / *options.peak_gb_per_s;
-    figures.mbu_useful = (figures.bytes.headline() - figures.bytes.replicated - figures.bytes.padded) * 1e-9 / seconds /
-                         *options.peak_gb_per_s;
-  }
-  point.mbu_achievable = spread_of(point.ranks, &RankFigures::mbu_achievable);
-  if (peak_known) {
-    point.mbu = spread_of(point.ranks, &RankFigures::mbu);
-    point.mbu_useful = spread_of(point.ranks, &RankFigures::mbu_useful);
-    point.mbu_nominal = nominal_step_bytes(model.config, dtype_of, point.workload) * 1e-9 / seconds /
-                        (*options.peak_gb_per_s * point.tp);
-  }
-  if (point.cache_resident) {
-    point.verdicts.push_back(fmt::format(
-        "cache_resident: what a step reads ({:.1f} MB) fits the last-level cache ({:.1f} MB); MBUs against memory are "
-        "left out",
-        group_bytes * 1e-6, static_cast<double>(options.last_level_cache_bytes) * 1e-6));
-  }
-  const double highest = std::max(point.mbu_achievable->max, point.mbu ? point.mbu->max : 0.0);
-  if (highest > 1) {
-    point.status = PointStatus::kInvalid;
-    point.verdicts.push_back(fmt::format(
-        "invalid: an MBU of {:.0f} % cannot be; the peak or the measured bandwidth is too low, the bytes are counted "
-        "wrongly, or a cache serves them",
-        highest * 100));
-  }
-}
-
 void set_times(PointResult& point, const PointSamples& samples) {
   std::vector<double> ttft, tpot, latency, itl;
   for (const Sample& sample : samples.samples) {
@@ -218,6 +170,55 @@ void set_times(PointResult& point, const PointSamples& samples) {
 
 }  // namespace
 
+DecoderOptions decoder_options(const std::vector<Workload>& workloads, int64_t max_step_tokens) {
+  DecoderOptions result{.slots = 1, .max_positions = 1, .max_step_tokens = max_step_tokens};
+  for (const Workload& workload : workloads) {
+    result.slots = std::max(result.slots, workload.batch);
+    result.max_positions = std::max(result.max_positions, longest(workload));
+  }
+  result.max_step_tokens = std::max(result.max_step_tokens, result.slots);
+  return result;
+}
+
+void set_utilisation(PointResult& point, double nominal_bytes, const GroupPlace& place,
+                     std::optional<double> peak_gb_per_s) {
+  double group_bytes = 0;
+  for (const RankFigures& figures : point.ranks) group_bytes += figures.bytes.headline();
+  if (place.cache_bytes > 0) point.cache_resident = group_bytes <= static_cast<double>(place.cache_bytes);
+  if (point.cache_resident.value_or(false)) {
+    point.verdicts.push_back(fmt::format(
+        "cache_resident: what a step reads ({:.1f} MB) fits the group's last-level cache ({:.1f} MB): no MBU against "
+        "memory",
+        group_bytes * 1e-6, static_cast<double>(place.cache_bytes) * 1e-6));
+  }
+  if (!point.tpot_ms.p50) return;
+  const double seconds = *point.tpot_ms.p50 * 1e-3;
+  const double peak = point.cache_resident.value_or(false) ? 0 : peak_gb_per_s.value_or(0);  // 0: none to compare with
+  for (RankFigures& figures : point.ranks) {
+    const double gb_per_s = figures.bytes.headline() * 1e-9 / seconds;
+    figures.mbu_achievable = gb_per_s / figures.achievable_gb_per_s;
+    if (peak == 0) continue;
+    const double useful = figures.bytes.headline() - figures.bytes.replicated - figures.bytes.padded;
+    figures.mbu = gb_per_s / peak;
+    figures.mbu_useful = useful * 1e-9 / seconds / peak;
+  }
+  point.mbu_achievable = spread_of(point.ranks, &RankFigures::mbu_achievable);
+  double highest = point.mbu_achievable->max;
+  if (peak > 0) {
+    point.mbu = spread_of(point.ranks, &RankFigures::mbu);
+    point.mbu_useful = spread_of(point.ranks, &RankFigures::mbu_useful);
+    point.mbu_nominal = nominal_bytes * 1e-9 / seconds / (peak * point.tp);
+    highest = std::max({highest, point.mbu->max, *point.mbu_nominal});
+  }
+  if (highest > 1) {
+    point.status = PointStatus::kInvalid;
+    point.verdicts.push_back(fmt::format(
+        "invalid: an MBU of {:.0f} % cannot be; the peak or the measured bandwidth is too low, the bytes are counted "
+        "wrongly, or a cache serves them",
+        highest * 100));
+  }
+}
+
 std::vector<int32_t> prompt_of_length(int64_t length, const std::vector<int32_t>& real, int64_t valid_vocab,
                                       uint64_t seed, int64_t sequence) {
   std::vector<int32_t> ids(static_cast<size_t>(length));
@@ -235,12 +236,10 @@ std::vector<int32_t> prompt_of_length(int64_t length, const std::vector<int32_t>
 void set_speedup(PointResult& point, const std::vector<PointResult>& earlier) {
   const PointResult* base = &point;
   for (const PointResult& other : earlier) {
-    const bool same = other.workload.batch == point.workload.batch &&
-                      other.workload.prompt_tokens == point.workload.prompt_tokens &&
-                      other.workload.output_tokens == point.workload.output_tokens;
-    if (same && other.status == PointStatus::kOk && other.tp < base->tp) base = &other;
+    if (other.workload == point.workload && other.tpot_ms.p50 && other.tp < base->tp) base = &other;
   }
   if (!base->tpot_ms.p50 || !point.tpot_ms.p50) return;
+  point.tp_base = base->tp;
   point.speedup = *base->tpot_ms.p50 / *point.tpot_ms.p50;
   point.efficiency = *point.speedup * base->tp / point.tp;
 }
@@ -249,18 +248,15 @@ std::vector<PointResult> run_sweep(parallel::World& world, kernels::Backend& bac
                                    const SweepOptions& options, const SweepProgress& progress) {
   const bool reporting = world.rank() == 0;
   const DTypeOf dtype_of = [&](WeightId id) { return model.weights->dtype(id); };
-  const DecoderOptions shape = decoder_options(options);
+  const DecoderOptions shape = decoder_options(options.workloads, options.max_step_tokens);
   std::vector<PointResult> points;
 
   for (const int tp : options.degrees) {
     const parallel::ShardPlan plan = plan_shards(shard_dimensions(model.config), tp);
     const bool member = world.rank() < tp;
 
-    int64_t needed = 0;
-    for (int rank = 0; rank < tp; ++rank) {
-      const MemoryBytes memory = planned_memory(model.config, *model.weights, plan, shape, rank);
-      needed += memory.weights + memory.kv + memory.workspace;
-    }
+    const GroupPlace place = options.place_of_group ? options.place_of_group(tp) : GroupPlace{};
+    const int64_t needed = planned_group_bytes(model.config, *model.weights, plan, shape);
     if (world.one_host() && options.host_memory_bytes > 0 && needed > options.host_memory_bytes) {
       for (const Workload& workload : options.workloads) {
         PointResult point{.tp = tp, .workload = workload, .status = PointStatus::kOutOfMemory};
@@ -279,13 +275,12 @@ std::vector<PointResult> run_sweep(parallel::World& world, kernels::Backend& bac
     std::unique_ptr<Sampler> sampler;
     double load_seconds = 0;
     if (member) {
-      const int64_t widest =
-          shape.max_step_tokens * (model.config.hidden + 16);  // + 16: rows may be padded to 64 bytes
+      const int64_t widest = largest_all_reduce_floats(model.config, shape);
       communicator =
           parallel::make_communicator(world, {.group_size = tp,
                                               .kind = options.communicator,
                                               .max_floats = std::max(widest, Sampler::max_exchange_floats(shape.slots)),
-                                              .oversubscribed = options.oversubscribed});
+                                              .oversubscribed = place.oversubscribed});
       const RankContext context{backend, *communicator, world};
       const Clock::time_point start = Clock::now();
       decoder = std::make_unique<Decoder>(model.config, *model.weights, plan, shape, context);
@@ -294,7 +289,7 @@ std::vector<PointResult> run_sweep(parallel::World& world, kernels::Backend& bac
           std::make_unique<Sampler>(backend, *communicator, decoder->vocab_range(), options.valid_vocab, shape.slots);
     }
     for (const Workload& workload : options.workloads) {
-      PointResult point{.tp = tp, .workload = workload};
+      PointResult point{.tp = tp, .workload = workload, .oversubscribed = place.oversubscribed};
       if (reporting) {
         progress.say(fmt::format("tp {}, batch {}, {} + {} tokens: measuring", tp, workload.batch,
                                  workload.prompt_tokens, workload.output_tokens));
@@ -303,7 +298,7 @@ std::vector<PointResult> run_sweep(parallel::World& world, kernels::Backend& bac
       std::array<double, kWireDoubles> wire{};
       if (member) {
         const RankContext context{backend, *communicator, world};
-        samples = Member(*decoder, *sampler, context, options).measure(workload);
+        samples = Member(*decoder, *sampler, context, options, place.oversubscribed).measure(workload);
         wire = to_wire(samples, *decoder, load_seconds);
         point.communicator = communicator->name();
       }
@@ -317,7 +312,7 @@ std::vector<PointResult> run_sweep(parallel::World& world, kernels::Backend& bac
       }
       if (!reporting) continue;
       set_times(point, samples);
-      set_utilisation(point, model, dtype_of, options);
+      set_utilisation(point, nominal_step_bytes(model.config, dtype_of, workload), place, options.peak_gb_per_s);
       set_speedup(point, points);
       for (const RankFigures& figures : point.ranks) {
         if (std::abs(figures.bandwidth_drift) > kDriftWarning) {

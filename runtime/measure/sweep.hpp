@@ -19,6 +19,12 @@
 
 namespace shardscope::runtime {
 
+/// What the ranks of a group have of this host.
+struct GroupPlace {
+  int64_t cache_bytes = 0;      // of the last-level caches that their cores share; 0: unknown
+  bool oversubscribed = false;  // more threads than cores
+};
+
 struct SweepOptions {
   std::vector<int> degrees;         // ascending, each at most the number of ranks
   std::vector<Workload> workloads;  // visited in this order at every degree
@@ -30,10 +36,9 @@ struct SweepOptions {
   int64_t valid_vocab = 0;          // ids below it may be drawn
   int64_t max_step_tokens = 512;
   parallel::CommunicatorKind communicator = parallel::CommunicatorKind::kAuto;
-  bool oversubscribed = false;
-  int64_t last_level_cache_bytes = 0;   // 0: unknown
-  int64_t host_memory_bytes = 0;        // 0: unknown
-  std::optional<double> peak_gb_per_s;  // data-sheet bandwidth of one rank's device or share
+  std::function<GroupPlace(int tp)> place_of_group;  // empty: nothing is known
+  int64_t host_memory_bytes = 0;                     // 0: unknown
+  std::optional<double> peak_gb_per_s;               // data-sheet bandwidth of one rank's device or share
 };
 
 enum class PointStatus : uint8_t { kOk, kOutOfMemory, kInvalid };
@@ -65,7 +70,9 @@ struct PointResult {
   std::optional<double> throughput_tokens_per_s, requests_per_s;
   std::optional<double> mbu_nominal;
   std::optional<Spread> mbu, mbu_achievable, mbu_useful;
-  bool cache_resident = false;
+  std::optional<bool> cache_resident;  // what a step reads fits the last-level caches of the group's cores
+  bool oversubscribed = false;         // the group has more threads than cores
+  std::optional<int> tp_base;          // smallest degree that ran this workload
   std::optional<double> speedup, efficiency;
   int64_t generations = 0;
   bool ended_by_time = false;  // --max-seconds ended it before --iterations
@@ -80,6 +87,15 @@ struct SweepProgress {
 
 std::vector<PointResult> run_sweep(parallel::World& world, kernels::Backend& backend, const OpenedModel& model,
                                    const SweepOptions& options, const SweepProgress& progress);
+
+/// KV cache and step sizes that hold every workload of a sweep.
+DecoderOptions decoder_options(const std::vector<Workload>& workloads, int64_t max_step_tokens);
+
+/// The MBUs of every rank and of the row, and what they rule out. Needs `ranks`, `tpot_ms`, the group's place.
+/// Definitions: bytes moved / time / bandwidth; the published form (mbu_nominal) counts all parameters + KV over
+/// TPOT x tp x data-sheet bandwidth.
+void set_utilisation(PointResult& point, double nominal_bytes, const GroupPlace& place,
+                     std::optional<double> peak_gb_per_s);
 
 /// speedup = TPOT p50 at the smallest degree that ran / TPOT p50 here, at equal workload; efficiency = speedup x
 /// smallest degree / tp. Sets both on `point` from the points measured before it.

@@ -28,6 +28,7 @@ struct Workload {
   int64_t batch = 1;
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
+  bool operator==(const Workload&) const = default;
 };
 
 /// Stored type of a tensor of the model.

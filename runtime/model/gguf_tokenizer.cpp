@@ -103,10 +103,8 @@ std::optional<TokenizerSpec> gguf_tokenizer(const GgufFile& file, const ModelCon
       if (id == *eos) spec.eos_id = id;
     }
   }
-  if (const std::optional<int64_t> unknown = file.whole_number("tokenizer.ggml.unknown_token_id");
-      unknown && *unknown >= 0 && *unknown < config.vocab) {
-    spec.unk_id = static_cast<int32_t>(*unknown);
-  }
+  // No unk_id: files name a control token there (SmolLM2: <|endoftext|>), and a byte that the vocabulary lacks must not
+  // become one. Such a byte is an error that names it.
   spec.add_bos = file.flag("tokenizer.ggml.add_bos_token").value_or(found->add_bos) && spec.bos_id.has_value();
   spec.add_prefix_space = file.flag("tokenizer.ggml.add_space_prefix").value_or(false);
   spec.chat_template = file.text("tokenizer.chat_template").value_or("");

@@ -138,8 +138,10 @@ Json point_json(const PointResult& point) {
           {"mbu", spread_json(point.mbu)},
           {"mbu_achievable", spread_json(point.mbu_achievable)},
           {"mbu_useful", spread_json(point.mbu_useful)},
-          {"cache_resident", point.cache_resident},
+          {"cache_resident", point.cache_resident ? Json(*point.cache_resident) : Json(nullptr)},
+          {"oversubscribed", point.oversubscribed},
           {"mfu_prefill", nullptr},
+          {"tp_base", point.tp_base ? Json(*point.tp_base) : Json(nullptr)},
           {"speedup", number(point.speedup)},
           {"efficiency", number(point.efficiency)},
           {"comm_share", nullptr},
@@ -280,26 +282,35 @@ Json report_json(const ReportHeader& header, const OpenedModel& model, const Swe
           {"warnings", warnings}};
 }
 
+namespace {
+
+/// Whether the figures bear a statement: measured without sharing cores, and with closed 95 % intervals of the median.
+bool supports_advice(const PointResult& point) {
+  return point.status == PointStatus::kOk && !point.oversubscribed && point.tpot_ms.p50_interval.low &&
+         point.tpot_ms.p50_interval.high;
+}
+
+std::string advice_on(const PointResult& base, const PointResult& best) {
+  const std::string where = fmt::format("At batch {} with {} + {} tokens, ", base.workload.batch,
+                                        base.workload.prompt_tokens, base.workload.output_tokens);
+  const bool faster = *best.tpot_ms.p50_interval.high < *base.tpot_ms.p50_interval.low;
+  if (!faster) return where + fmt::format("no degree is faster than TP={} beyond its noise.", base.tp);
+  return where + fmt::format("TP={} is {:.2f}x faster than TP={} ({:.0f} % of ideal).", best.tp, *best.speedup, base.tp,
+                             *best.efficiency * 100);
+}
+
+}  // namespace
+
 std::vector<std::string> speedup_advice(const std::vector<PointResult>& points) {
   std::vector<std::string> advice;
-  for (const PointResult& point : points) {
-    if (!point.speedup || point.status != PointStatus::kOk) continue;
-    const PointResult* base = nullptr;
-    bool last = true;
+  for (const PointResult& base : points) {
+    if (!supports_advice(base) || base.tp_base != base.tp) continue;
+    const PointResult* best = nullptr;
     for (const PointResult& other : points) {
-      const bool same = other.workload.batch == point.workload.batch &&
-                        other.workload.prompt_tokens == point.workload.prompt_tokens &&
-                        other.workload.output_tokens == point.workload.output_tokens &&
-                        other.status == PointStatus::kOk && other.tpot_ms.p50;
-      if (!same) continue;
-      if (!base || other.tp < base->tp) base = &other;
-      last = last && other.tp <= point.tp;
+      const bool rival = supports_advice(other) && other.workload == base.workload && other.tp > base.tp;
+      if (rival && (!best || *other.tpot_ms.p50 < *best->tpot_ms.p50)) best = &other;
     }
-    if (!last || !base || base->tp == point.tp) continue;
-    advice.push_back(fmt::format("At batch {} with {} + {} tokens, TP={} is {:.2f}x {} than TP={} ({:.0f} % of ideal).",
-                                 point.workload.batch, point.workload.prompt_tokens, point.workload.output_tokens,
-                                 point.tp, *point.speedup >= 1 ? *point.speedup : 1 / *point.speedup,
-                                 *point.speedup >= 1 ? "faster" : "slower", base->tp, *point.efficiency * 100));
+    if (best) advice.push_back(advice_on(base, *best));
   }
   return advice;
 }

@@ -33,7 +33,8 @@ Json report_json(const ReportHeader& header, const OpenedModel& model, const Swe
                  const std::vector<PointResult>& points, const std::vector<std::string>& advice,
                  const std::vector<std::string>& warnings, bool complete);
 
-/// The sentences that the figures support: here the speed-up at the highest degree that ran.
+/// The sentences that the figures support: per workload, the fastest degree against the smallest that ran. Nothing from
+/// points without a closed interval of the median (n < 6) or whose ranks shared cores.
 std::vector<std::string> speedup_advice(const std::vector<PointResult>& points);
 
 /// Shard plans of several degrees with memory and bytes per step of every rank (schema shardscope.shards/1).

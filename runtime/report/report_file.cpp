@@ -12,6 +12,8 @@
 namespace shardscope::runtime {
 namespace {
 
+namespace fs = std::filesystem;
+
 std::string partial_name(const std::string& path) {
   return path + ".partial";
 }
@@ -24,28 +26,36 @@ std::string partial_name(const std::string& path) {
 }  // namespace
 
 ReportFile::ReportFile(std::string path) : path_(std::move(path)) {
-  if (std::filesystem::is_directory(path_)) {
-    throw UserError("cannot write the report: this is a folder", path_, "name a file");
-  }
+  std::error_code code;
+  const fs::path resolved = fs::weakly_canonical(path_, code);
+  target_ = code ? path_ : resolved.string();
+  const fs::file_status status = fs::status(target_, code);
+  if (fs::is_directory(status)) throw UserError("cannot write the report: this is a folder", path_, "name a file");
+  regular_ = !fs::exists(status) || fs::is_regular_file(status);
+  if (!regular_) return;
   errno = 0;
-  if (!std::ofstream(partial_name(path_), std::ios::app)) refuse(path_);
-  if (std::filesystem::file_size(partial_name(path_)) == 0) std::filesystem::remove(partial_name(path_));
+  if (!std::ofstream(partial_name(target_), std::ios::app)) refuse(path_);
+  if (fs::file_size(partial_name(target_), code) == 0) fs::remove(partial_name(target_), code);
 }
 
-void ReportFile::replace(const std::string& target, const std::string& text) const {
-  const std::string scratch = path_ + ".partial." + std::to_string(getpid());
+void ReportFile::write_to(const std::string& name, const std::string& text) const {
   errno = 0;
-  {
-    std::ofstream out(scratch, std::ios::binary | std::ios::trunc);
-    out << text;
-    out.flush();
-    if (!out) {
-      std::filesystem::remove(scratch);
-      refuse(path_);
-    }
-  }
+  std::ofstream out(name, std::ios::binary | std::ios::trunc);
+  out << text;
+  out.flush();
+  if (!out) refuse(path_);
+}
+
+void ReportFile::replace(const std::string& name, const std::string& text) const {
+  const std::string scratch = target_ + ".partial." + std::to_string(getpid());
   std::error_code code;
-  std::filesystem::rename(scratch, target, code);
+  try {
+    write_to(scratch, text);
+  } catch (const UserError&) {
+    fs::remove(scratch, code);
+    throw;
+  }
+  fs::rename(scratch, name, code);
   if (code) {
     errno = code.value();
     refuse(path_);
@@ -53,13 +63,17 @@ void ReportFile::replace(const std::string& target, const std::string& text) con
 }
 
 void ReportFile::write_partial(const std::string& text) {
-  replace(partial_name(path_), text);
+  if (regular_) replace(partial_name(target_), text);
 }
 
 void ReportFile::finish(const std::string& text) {
-  replace(path_, text);
+  if (!regular_) {
+    write_to(target_, text);
+    return;
+  }
+  replace(target_, text);
   std::error_code ignored;  // there is none when the run had no points
-  std::filesystem::remove(partial_name(path_), ignored);
+  fs::remove(partial_name(target_), ignored);
 }
 
 }  // namespace shardscope::runtime

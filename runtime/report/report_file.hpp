@@ -8,7 +8,8 @@ namespace shardscope::runtime {
 
 class ReportFile {
  public:
-  /// Writes nothing but checks at once that FILE.partial can be created. Throws UserError.
+  /// Checks at once that the report can be written. A symbolic link is followed; what is not a regular file (a pipe, a
+  /// device) is written to at the end, without a partial file. Throws UserError.
   explicit ReportFile(std::string path);
 
   void write_partial(const std::string& text);
@@ -16,8 +17,11 @@ class ReportFile {
   const std::string& path() const { return path_; }
 
  private:
-  void replace(const std::string& target, const std::string& text) const;
-  std::string path_;
+  void replace(const std::string& name, const std::string& text) const;
+  void write_to(const std::string& name, const std::string& text) const;
+  std::string path_;    // as the user named it
+  std::string target_;  // links followed
+  bool regular_ = true;
 };
 
 }  // namespace shardscope::runtime

@@ -58,6 +58,14 @@ std::string aligned_table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+std::string point_line(const PointResult& point) {
+  const std::string where = fmt::format("tp {}, batch {}, {} + {} tokens: ", point.tp, point.workload.batch,
+                                        point.workload.prompt_tokens, point.workload.output_tokens);
+  if (point.status == PointStatus::kOutOfMemory) return where + "out of memory";
+  return where + fmt::format("TTFT {} ms, TPOT {} ms, {} tokens/s", cell(point.ttft_ms.p50, "{:.1f}"),
+                             cell(point.tpot_ms.p50, "{:.2f}"), cell(point.throughput_tokens_per_s, "{:.1f}"));
+}
+
 std::string scale_table(const std::vector<PointResult>& points) {
   const auto varies = [&](auto field) {
     std::set<int64_t> values;

@@ -112,7 +112,7 @@ void bench(const Setup& setup, std::string_view name, DType dtype, DType head_dt
   const auto wide = backend->make_activations(512, kFfn);
   const auto logits = backend->make_activations(8, kVocabulary);
   uint64_t sum = 0;
-  const Times read = timed(9, [&] { sum += backend->read_all(all, nullptr, 0); });
+  const Times read = timed(9, [&] { sum += backend->read_all(all, nullptr, {}); });
   const auto megabytes = static_cast<double>(model.bytes) / 1e6;
   std::printf("%-9s %d threads %6.1f MB  read_all %5.1f GB/s |", name.data(), threads, megabytes,
               megabytes / read.best_ms);

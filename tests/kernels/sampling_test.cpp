@@ -93,7 +93,7 @@ TEST_CASE("read_all: every byte counts once, whatever the threads and the instru
       const auto backend = make_cpu_backend({.threads = threads, .cores = {}, .activations = ActivationMode::kAuto});
       const auto matrix = load(*backend, {&stored, 1});
       const Matrix* const matrices[] = {matrix.get()};
-      CHECK(backend->read_all(matrices, nullptr, 0) == expected);
+      CHECK(backend->read_all(matrices, nullptr, {}) == expected);
     }
   });
 }

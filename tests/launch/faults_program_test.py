@@ -28,6 +28,7 @@ class Faults(unittest.TestCase):
                 job, pids = self.start(ranks)
                 os.kill(pids[victim], signal.SIGKILL)
                 self.assertNotEqual(job.wait(20), 0)
+                self.assertRegex(job.error_text(), rf"rank {victim}\b")  # by us or by the launcher
                 self.assertEqual(job.left_over(), {})
 
     def test_a_stopped_rank_is_named_within_the_timeout(self):

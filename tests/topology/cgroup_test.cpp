@@ -1,4 +1,4 @@
-// CPU quotas from made-up /proc and cgroup trees.
+// CPU quotas and memory limits from made-up /proc and cgroup trees.
 #include "topology/cgroup.hpp"
 
 #include <unistd.h>
@@ -26,6 +26,7 @@ class Tree {
     std::ofstream(root_ + path) << text;
   }
   std::optional<double> quota() const { return cgroup_cpu_quota(root_); }
+  std::optional<int64_t> memory() const { return cgroup_memory_limit(root_); }
 
  private:
   std::string root_;
@@ -100,6 +101,25 @@ TEST_CASE("cgroup_cpu_quota: nothing to read is no limit") {
   tree.write("/proc/self/cgroup", "garbage");
   tree.write("/sys/fs/cgroup/cpu.max", "0 0");
   CHECK_FALSE(tree.quota());
+}
+
+TEST_CASE("cgroup_memory_limit: the tightest of version 2, version 1's huge number is none") {
+  Tree tree;
+  tree.write("/proc/self/mountinfo", kV2Mount);
+  tree.write("/proc/self/cgroup", "0::/a/b\n");
+  CHECK_FALSE(tree.memory());
+  tree.write("/sys/fs/cgroup/a/b/memory.max", "max\n");
+  CHECK_FALSE(tree.memory());
+  tree.write("/sys/fs/cgroup/a/memory.max", "8589934592\n");
+  tree.write("/sys/fs/cgroup/a/b/memory.max", "17179869184\n");
+  CHECK(tree.memory() == 8589934592);
+  Tree old;
+  old.write("/proc/self/mountinfo", "33 31 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n");
+  old.write("/proc/self/cgroup", "5:memory:/job\n4:cpu,cpuacct:/other\n");
+  old.write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  CHECK_FALSE(old.memory());
+  old.write("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "1073741824\n");
+  CHECK(old.memory() == 1073741824);
 }
 
 }  // namespace

@@ -90,6 +90,14 @@ TEST_CASE("cores_for_rank: second hardware threads only where whole cores do not
   CHECK(cores_for_rank(host, 1, 2, 2) == std::vector<int>{2, 3});
 }
 
+TEST_CASE("cache_bytes_of: each cache that any of the cores shares counts once") {
+  const HostCpu host{.allowed_cores = {0, 1, 2, 3}, .last_level_caches = {{100, {0, 1}}, {200, {2, 3}}}};
+  CHECK(cache_bytes_of(host, {0}) == 100);
+  CHECK(cache_bytes_of(host, {1, 0, 1}) == 100);
+  CHECK(cache_bytes_of(host, {1, 2}) == 300);
+  CHECK(cache_bytes_of(HostCpu{}, {0}) == 0);
+}
+
 TEST_CASE("core_list_text: runs as ranges") {
   CHECK(core_list_text({}).empty());
   CHECK(core_list_text({8, 0, 1, 2, 3}) == "0-3,8");

@@ -60,13 +60,22 @@ TEST_CASE("generate_batch: an end token ends its request, and only it") {
   CHECK(results[1].output_ids == free[0].output_ids);
 }
 
-TEST_CASE("generate_batch: the callback of rank 0 alone may stop a request") {
+TEST_CASE("generate_batch: the verdict of rank 0 alone stops a request, on all ranks") {
   const OpenedModel model = open_model({.model = kModel});
-  int calls = 0;
-  GenerateOptions options{.on_token = [&](size_t, int32_t) { return ++calls == 3; }, .callback_may_stop = true};
-  const auto results = run(model, {{.prompt_ids = {5, 9, 30}, .max_tokens = 8}}, 1, 64, options);
-  CHECK(results[0].output_ids.size() == 3);
-  CHECK(results[0].finish_reason == FinishReason::kStop);
+  const parallel::ShardPlan plan = parallel::plan_shards(shard_dimensions(model.config), 3);
+  const std::vector<GenerationRequest> requests = {{.prompt_ids = {5, 9, 30}, .max_tokens = 8}};
+  std::vector<size_t> lengths(3);
+  test::run_group(3, kernels::ActivationMode::kF32, [&](RankContext context) {
+    const int rank = context.communicator.rank();
+    Decoder decoder(model.config, *model.weights, plan, {.slots = 1, .max_positions = 16}, context);
+    Sampler sampler(context.backend, context.communicator, decoder.vocab_range(), model.config.vocab, 1);
+    int calls = 0;
+    const GenerateOptions options{.on_token = [&](size_t, int32_t) { return ++calls == (rank == 0 ? 3 : 1); },
+                                  .callback_may_stop = true};
+    const auto results = generate_batch(decoder, sampler, context, requests, options);
+    lengths[rank] = results[0].finish_reason == FinishReason::kStop ? results[0].output_ids.size() : 99;
+  });
+  CHECK(lengths == std::vector<size_t>{3, 3, 3});
 }
 
 TEST_CASE("generate_batch: no new tokens is no step") {

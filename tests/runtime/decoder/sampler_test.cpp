@@ -89,6 +89,15 @@ TEST_CASE("sampler: the same tokens are drawn at every degree") {
   for (const int ranks : {2, 3, 4, 8}) CHECK(draws(kLogits, options, ranks, 300) == alone);
 }
 
+TEST_CASE("sampler: a tiny temperature is greedy, at every degree") {
+  const double temperature = GENERATE(1e-6, 1e-40, 1e-300);
+  for (const int ranks : {1, 2, 3}) {
+    CHECK(draws(kLogits, {.temperature = temperature, .seed = 4}, ranks, 3) == std::vector<int32_t>{5, 5, 5});
+    CHECK(draws(kLogits, {.temperature = temperature, .top_p = 0.9, .seed = 4}, ranks, 3) ==
+          std::vector<int32_t>{5, 5, 5});
+  }
+}
+
 TEST_CASE("sampler: temperature alone draws from the exact softmax") {
   const double temperature = GENERATE(0.5, 1.0, 2.0);
   const auto ids = draws(kLogits, {.temperature = temperature, .seed = 11}, 2, kDraws);

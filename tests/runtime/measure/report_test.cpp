@@ -17,7 +17,7 @@ namespace {
 
 PointResult a_point(int tp, double tpot_ms) {
   PointResult point{.tp = tp, .workload = {.batch = 1, .prompt_tokens = 8, .output_tokens = 4}, .communicator = "shm"};
-  const std::vector<double> samples = {tpot_ms, tpot_ms + 1, tpot_ms + 2};
+  const std::vector<double> samples = {tpot_ms, tpot_ms + 0.1, tpot_ms + 0.2, tpot_ms, tpot_ms + 0.1, tpot_ms + 0.2};
   point.tpot_ms = distribution_of(samples);
   point.ttft_ms = distribution_of(samples);
   point.mbu_achievable = Spread{.min = 0.5, .mean = 0.55, .max = 0.6};
@@ -91,17 +91,44 @@ TEST_CASE("report_json: every field of the contract is there, unknown ones null"
   CHECK(result["itl_ms"]["n"] == 0);
   CHECK(result["mbu_achievable"]["max"] == 0.6);
   CHECK(result["ranks"].size() == 2);
-  CHECK(result["speedup"].get<double>() == Approx(11.0 / 7));
+  CHECK(result["speedup"].get<double>() == Approx(10.1 / 6.1));
+  CHECK(result["tp_base"] == 1);
+  CHECK(result["cache_resident"].is_null());
 }
 
-TEST_CASE("speedup_advice: one sentence per workload, about the largest degree that ran") {
-  std::vector<PointResult> points = {a_point(1, 9), a_point(2, 5), a_point(4, 3)};
+namespace {
+
+std::vector<PointResult> with_speedups(std::vector<PointResult> points) {
   for (size_t i = 0; i < points.size(); ++i)
     set_speedup(points[i], {points.begin(), points.begin() + static_cast<long>(i)});
-  const auto advice = speedup_advice(points);
-  REQUIRE(advice.size() == 1);
-  CHECK(advice[0] == "At batch 1 with 8 + 4 tokens, TP=4 is 2.50x faster than TP=1 (62 % of ideal).");
+  return points;
+}
+
+}  // namespace
+
+TEST_CASE("speedup_advice: one sentence per workload, about the fastest degree") {
+  const auto points = with_speedups({a_point(1, 9.9), a_point(2, 4.9), a_point(4, 5.5)});
+  CHECK(speedup_advice(points) ==
+        std::vector<std::string>{"At batch 1 with 8 + 4 tokens, TP=2 is 2.00x faster than TP=1 (100 % of ideal)."});
   CHECK(speedup_advice({points[0]}).empty());
+}
+
+TEST_CASE("speedup_advice: nothing from few samples, shared cores or impossible points; no claim within the noise") {
+  auto points = with_speedups({a_point(1, 9.9), a_point(2, 4.9)});
+  SECTION("shared cores") {
+    points[1].oversubscribed = true;
+  }
+  SECTION("impossible") {
+    points[1].status = PointStatus::kInvalid;
+  }
+  SECTION("five samples") {
+    const std::vector<double> five = {4.9, 5, 5.1, 4.9, 5};
+    points[1].tpot_ms = distribution_of(five);
+  }
+  CHECK(speedup_advice(points).empty());
+  const auto close = with_speedups({a_point(1, 5.0), a_point(2, 4.9)});  // 5.0 … 5.2 and 4.9 … 5.1 overlap
+  REQUIRE(speedup_advice(close).size() == 1);
+  CHECK(speedup_advice(close)[0].find("no degree is faster than TP=1 beyond its noise") != std::string::npos);
 }
 
 TEST_CASE("document_text: bytes that are not UTF-8 do not stop a report") {
@@ -122,6 +149,25 @@ TEST_CASE("report file: the final name appears only when the run is complete") {
   CHECK(content(path) == "two");
   CHECK_FALSE(std::filesystem::exists(partial));
   std::filesystem::remove(path);
+}
+
+TEST_CASE("report file: a link is followed, a pipe or device is written to and stays what it is") {
+  const auto real = scratch_file("shardscope-real-");
+  const auto link = scratch_file("shardscope-link-");
+  std::ofstream(real) << "old";
+  std::filesystem::create_symlink(real, link);
+  ReportFile(link.string()).finish("new");
+  CHECK(std::filesystem::is_symlink(link));
+  CHECK(content(real) == "new");
+  std::filesystem::remove(link);
+  std::filesystem::remove(real);
+  ReportFile device("/dev/null");
+  device.write_partial("part");
+  device.finish("all");
+  CHECK(std::filesystem::is_character_file("/dev/null"));
+  CHECK_FALSE(std::filesystem::exists("/dev/null.partial"));
+  CHECK_THROWS_AS(ReportFile("/dev/full").finish("all"), UserError);
+  CHECK_THROWS_AS(ReportFile(std::string(300, 'x')), UserError);
 }
 
 TEST_CASE("report file: a folder that does not exist is refused before anything is measured") {

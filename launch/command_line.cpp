@@ -38,6 +38,15 @@ int64_t parse_number(std::string_view text, std::string_view option, std::string
   return value;
 }
 
+/// What was written after an option, for an error that quotes it.
+std::string values_text(const std::vector<std::string>& arguments, const std::string& option) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == option && i + 1 < arguments.size()) return arguments[i + 1];
+    if (arguments[i].starts_with(option + "=")) return arguments[i].substr(option.size() + 1);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::optional<std::string> nearest_name(std::string_view text, const std::vector<std::string>& known) {
@@ -76,6 +85,10 @@ po::variables_map parse_arguments(const po::options_description& options, const 
       if (argument.rfind("-", 0) != 0) stray = fmt::format("'{}'", argument);
     }
     throw UserError(stray + " belongs to no option", fmt::format("shardscope {}", command), remedy);
+  } catch (const po::invalid_option_value& error) {
+    const std::string name = error.get_option_name();
+    throw UserError(fmt::format("'{}' is not a value of {}", values_text(arguments, name), name),
+                    fmt::format("shardscope {}", command), "use a number in the range of the option; " + remedy);
   } catch (const po::error& error) {
     throw UserError(error.what(), fmt::format("shardscope {}", command), remedy);
   }
@@ -133,7 +146,7 @@ std::vector<int64_t> parse_list(std::string_view text, std::string_view option, 
 size_t parse_choice(std::string_view text, std::string_view option, std::span<const std::string_view> known) {
   const auto found = std::find(known.begin(), known.end(), text);
   if (found != known.end()) return static_cast<size_t>(found - known.begin());
-  throw UserError(fmt::format("'{}' is not a value of it", text), option,
+  throw UserError(fmt::format("'{}' is not a value of {}", text, option), "command line",
                   fmt::format("use one of: {}", fmt::join(known, ", ")));
 }
 

@@ -74,6 +74,7 @@ GenerateArguments arguments_of(const po::variables_map& values, Session& session
   arguments.prompts = {
       .texts = texts("prompt"), .id_lists = texts("prompt-ids"), .parse_specials = values["special"].as<bool>()};
   if (values.count("prompt-file") > 0) arguments.prompts.file = values["prompt-file"].as<std::string>();
+  arguments.prompts.alive = [&] { session.world.progress("reading standard input"); };
   arguments.max_tokens = values["max-tokens"].as<int64_t>();
   check_range(arguments.max_tokens, "--max-tokens", 0, kMostTokens);
   arguments.sampling = {.temperature = values["temperature"].as<double>(),
@@ -83,6 +84,11 @@ GenerateArguments arguments_of(const po::variables_map& values, Session& session
                         .repetition_penalty = values["repetition-penalty"].as<double>(),
                         .seed = arguments.model.open.seed};
   arguments.sampling.validate();
+  for (const char* name : {"top-k", "top-p", "min-p"}) {
+    if (arguments.sampling.greedy() && !values[name].defaulted()) {
+      session.note(fmt::format("--{} has no effect at --temperature 0 (greedy)", name));
+    }
+  }
   arguments.stops = texts("stop");
   for (const std::string& stop : arguments.stops) {
     if (stop.empty()) throw UserError("empty stop text", "--stop", "write a text");
@@ -99,7 +105,8 @@ GenerateArguments arguments_of(const po::variables_map& values, Session& session
   if (tp > session.world.size() && !arguments.model.dry_run) {
     throw UserError(
         fmt::format("{} rank{} started, --tp {}", session.world.size(), session.world.size() == 1 ? "" : "s", tp),
-        "--tp", fmt::format("start more ranks (mpirun -np {0} …) or use --tp {1} or less", tp, session.world.size()));
+        "command line",
+        fmt::format("start more ranks (mpirun -np {0} …) or use --tp {1} or less", tp, session.world.size()));
   }
   arguments.tp = static_cast<int>(tp);
   return arguments;
@@ -116,7 +123,7 @@ int64_t room_for(const Prompt& prompt, int64_t max_tokens, const runtime::ModelC
   const auto length = static_cast<int64_t>(prompt.ids.size());
   if (length > config.max_positions) {
     throw UserError(fmt::format("the prompt has {} tokens, the model's context has {}", length, config.max_positions),
-                    "--prompt", "shorten the prompt");
+                    prompt.source, "shorten the prompt");
   }
   const int64_t room = config.max_positions - length;
   if (max_tokens > room) {
@@ -141,18 +148,24 @@ std::string summary(const Output& output, int tp) {
     tokens += static_cast<int64_t>(result.output_ids.size());
     if (!result.token_times_ms.empty()) end_ms = std::max(end_ms, result.token_times_ms.back());
   }
-  const runtime::GenerationTimes times = runtime::generation_times(output.results.front().token_times_ms);
   const auto text = [](const std::optional<double>& ms) { return ms ? fmt::format("{:.1f} ms", *ms) : "n/a"; };
-  return fmt::format("{} tokens at tp {}: TTFT {}, TPOT {}, {} (load {:.2f} s, tokenising {:.1f} ms)", tokens, tp,
-                     text(times.ttft_ms), text(times.tpot_ms),
-                     end_ms > 0 ? fmt::format("{:.1f} tokens/s", static_cast<double>(tokens) / end_ms * 1e3) : "n/a",
-                     output.load_seconds, output.tokenise_ms);
+  std::string figures = end_ms > 0 ? fmt::format("{:.1f} tokens/s", static_cast<double>(tokens) / end_ms * 1e3) : "n/a";
+  if (output.results.size() == 1) {  // of several, each has its own in the document
+    const runtime::GenerationTimes times = runtime::generation_times(output.results.front().token_times_ms);
+    figures = fmt::format("TTFT {}, TPOT {}, {}", text(times.ttft_ms), text(times.tpot_ms), figures);
+  }
+  return fmt::format("{} token{} at tp {}: {} (load {:.2f} s, tokenising {:.1f} ms)", tokens, tokens == 1 ? "" : "s",
+                     tp, figures, output.load_seconds, output.tokenise_ms);
 }
 
 runtime::Json generate_json(const Output& output, const runtime::OpenedModel& model, int tp) {
+  const auto number = [](const std::optional<double>& value) {
+    return value ? runtime::Json(*value) : runtime::Json(nullptr);
+  };
   runtime::Json requests = runtime::Json::array();
   for (size_t i = 0; i < output.results.size(); ++i) {
     const runtime::GenerationResult& result = output.results[i];
+    const runtime::GenerationTimes times = runtime::generation_times(result.token_times_ms);
     runtime::Json top = runtime::Json::array();
     for (const auto& step : result.top_logits) {
       runtime::Json row = runtime::Json::array();
@@ -169,12 +182,15 @@ runtime::Json generate_json(const Output& output, const runtime::OpenedModel& mo
                         {"output_token_ids", result.output_ids},
                         {"text", optional_text(output.texts[i])},
                         {"finish_reason", result.finish_reason == runtime::FinishReason::kStop ? "stop" : "length"},
+                        {"ttft_ms", number(times.ttft_ms)},
+                        {"tpot_ms", number(times.tpot_ms)},
+                        {"latency_ms", number(times.latency_ms)},
                         {"top_logits", std::move(top)}});
   }
-  const runtime::GenerationTimes times = runtime::generation_times(output.results.front().token_times_ms);
-  const auto number = [](const std::optional<double>& value) {
-    return value ? runtime::Json(*value) : runtime::Json(nullptr);
-  };
+  // Of one request; with several, each has its own figures, and there is no one TPOT.
+  const runtime::GenerationTimes times = output.results.size() == 1
+                                             ? runtime::generation_times(output.results.front().token_times_ms)
+                                             : runtime::GenerationTimes{};
   return {{"schema", "shardscope.generate/1"},
           {"model", runtime::model_json(model)},
           {"tp", tp},
@@ -182,7 +198,6 @@ runtime::Json generate_json(const Output& output, const runtime::OpenedModel& mo
           {"timing",
            {{"load_seconds", output.load_seconds},
             {"tokenise_ms", output.tokenise_ms},
-            {"request", 0},
             {"ttft_ms", number(times.ttft_ms)},
             {"tpot_ms", number(times.tpot_ms)},
             {"latency_ms", number(times.latency_ms)}}}};
@@ -227,6 +242,7 @@ void run_group(const GenerateArguments& arguments, const runtime::OpenedModel& m
                       .max_floats = std::max(widest, runtime::Sampler::max_exchange_floats(shape.slots)),
                       .oversubscribed = group_place(session.world, place, arguments.tp).oversubscribed});
   const runtime::RankContext context{*backend, *communicator, session.world};
+  if (!arguments.model.quiet) session.note("loading weights");
   const runtime::Clock::time_point start = runtime::Clock::now();
   runtime::Decoder decoder(model.config, *model.weights, plan, shape, context);
   output.load_seconds = std::chrono::duration<double>(runtime::Clock::now() - start).count();
@@ -302,7 +318,9 @@ int generate_command(Session& session, const std::vector<std::string>& words) {
     throw UserError("this model has no tokenizer, so that no text can be met", "--stop", "leave it out");
   }
   std::optional<runtime::ReportFile> file;
-  if (session.speaks() && !arguments.json.empty() && arguments.json != "-") file.emplace(arguments.json);
+  if (session.speaks() && !arguments.json.empty() && arguments.json != "-") {
+    file.emplace(report_file(arguments.json, arguments.model));
+  }
   Output output;
   std::optional<runtime::Tokenizer> tokenizer;
   std::vector<std::vector<int32_t>> to_share;  // per request: prompt ids, then the number of new tokens
@@ -331,7 +349,8 @@ int generate_command(Session& session, const std::vector<std::string>& words) {
     print_plan(arguments, model, std::move(requests), session);
     return 0;
   }
-  const Place place = take_place(session.world, arguments.model.threads);
+  const Place place = take_place(session, arguments.model.threads);
+  if (session.world.rank() >= arguments.tp) session.world.progress("idle, not in the group");
   if (session.world.rank() < arguments.tp) {
     run_group(arguments, model, requests, tokenizer ? &*tokenizer : nullptr, place, session, output);
   }

@@ -63,9 +63,23 @@ int run_command(Session& session, const std::vector<std::string>& arguments) {
       near ? fmt::format("did you mean {}?", *near) : fmt::format("use one of: {}", fmt::join(names, ", ")));
 }
 
+/// Ranks that were started with different arguments would do different things and wait for each other.
+void check_same_arguments(Session& session) {
+  if (session.world.size() == 1) return;
+  session.world.progress("comparing arguments");
+  const std::vector<std::string> all =
+      session.world.all_gather_text(fmt::format("{}", fmt::join(session.argv, "\n")), "arguments");
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw UserError(fmt::format("rank {} was started with other arguments than rank 0", rank), "command line",
+                    "start all ranks with the same");
+  }
+}
+
 /// Runs the command; every failure ends in World::fail, while the communicator still lives.
 int guarded(Session& session, const std::vector<std::string>& arguments) {
   try {
+    check_same_arguments(session);
     return run_command(session, arguments);
   } catch (const parallel::PeerFailure&) {
     session.world.fail(1, "");

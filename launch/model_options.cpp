@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <filesystem>
 
 #include <fmt/format.h>
 
@@ -108,7 +109,9 @@ runtime::OpenedModel open_model_noted(const ModelOptions& options, const Session
     session.note(fmt::format("keys that nothing reads: {}", fmt::join(config.ignored_keys, ", ")));
   }
   if (model.kind == "synthetic") {
-    session.note(fmt::format("weights are synthetic (random, seed {}): text has no meaning", options.open.seed));
+    session.note(
+        fmt::format("weights are synthetic (random, seed {}): the model is a shape, what it says means nothing",
+                    options.open.seed));
   }
   if (config.layers != config.layers_in_file) {
     session.note(fmt::format("model cut to {} of {} layers", config.layers, config.layers_in_file));
@@ -120,9 +123,16 @@ std::unique_ptr<kernels::Backend> backend_for(const ModelOptions& options, const
   auto backend =
       kernels::make_cpu_backend({.threads = place.threads, .cores = place.cores, .activations = options.activations});
   if (!options.quiet) {
-    session.note(fmt::format("backend: {} (this build has no other)", backend->description()));
+    session.note(fmt::format("backend (the only one of this build): {}", backend->description()));
   }
   return backend;
+}
+
+runtime::ReportFile report_file(const std::string& path, const ModelOptions& options) {
+  std::error_code code;
+  const bool own_model = std::filesystem::equivalent(path, options.open.model, code);
+  if (own_model && !code) throw UserError("the report would overwrite the model", path, "name another file");
+  return runtime::ReportFile(path);
 }
 
 int64_t valid_vocabulary(const runtime::OpenedModel& model) {

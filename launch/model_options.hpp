@@ -11,6 +11,7 @@
 #include "launch/session.hpp"
 #include "parallel/communicator.hpp"
 #include "runtime/model/open_model.hpp"
+#include "runtime/report/report_file.hpp"
 
 namespace shardscope::launch {
 
@@ -35,6 +36,9 @@ runtime::OpenedModel open_model_noted(const ModelOptions& options, const Session
 
 /// The backend of this rank, with a line on standard error that says which and why.
 std::unique_ptr<kernels::Backend> backend_for(const ModelOptions& options, const Place& place, const Session& session);
+
+/// The report file that a command was asked for. Throws UserError, also when it is the model's own file.
+runtime::ReportFile report_file(const std::string& path, const ModelOptions& options);
 
 /// Ids below it have a token and may be drawn.
 int64_t valid_vocabulary(const runtime::OpenedModel& model);

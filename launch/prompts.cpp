@@ -1,10 +1,12 @@
 #include "launch/prompts.hpp"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <cstring>
-#include <memory>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -35,54 +37,73 @@ std::vector<int32_t> parse_ids(const std::string& text, int64_t vocab) {
   return ids;
 }
 
-Prompt encoded(const std::string& text, const PromptOptions& options, const runtime::Tokenizer* tokenizer,
-               const runtime::ModelConfig& config) {
+Prompt encoded(const std::string& source, const std::string& text, const PromptOptions& options,
+               const runtime::Tokenizer* tokenizer, const runtime::ModelConfig& config) {
   if (tokenizer == nullptr) {
-    throw UserError("this model has no tokenizer", "--prompt", "give token ids with --prompt-ids");
+    throw UserError("this model has no tokenizer", source,
+                    "use a model with one, or token ids (generate --prompt-ids)");
   }
   const auto specials =
       options.parse_specials ? runtime::Tokenizer::Specials::kParse : runtime::Tokenizer::Specials::kPlainText;
-  Prompt prompt{.text = text, .ids = tokenizer->encode(text, specials)};
+  Prompt prompt{.source = source, .text = text, .ids = tokenizer->encode(text, specials)};
   const std::optional<int32_t> bos = tokenizer->spec().bos_id ? tokenizer->spec().bos_id : config.bos_id;
   const bool has_bos = bos && !prompt.ids.empty() && prompt.ids.front() == *bos;  // typed, with --special
   if (bos && !has_bos && (tokenizer->spec().add_bos || prompt.ids.empty())) prompt.ids.insert(prompt.ids.begin(), *bos);
   if (prompt.ids.empty()) {
-    throw UserError("the prompt is empty and the model has no beginning-of-text token", "--prompt", "write a prompt");
+    throw UserError("the prompt is empty and the model has no beginning-of-text token", source, "write a prompt");
   }
   return prompt;
 }
 
+struct Closer {
+  int file;
+  ~Closer() {
+    if (file >= 0) close(file);
+  }
+};
+
 }  // namespace
 
-std::string read_text_file(const std::string& path) {
+std::string read_text_file(const std::string& path, const std::function<void()>& alive) {
   constexpr size_t kMostBytes = size_t{64} << 20U;
   const bool standard_input = path == "-";
-  const auto close = [](FILE* file) {
-    if (file != stdin) std::fclose(file);
+  const int file = standard_input ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const auto fail = [&] {
+    throw UserError(fmt::format("cannot read: {}", std::strerror(errno)), standard_input ? "standard input" : path,
+                    "name a readable file");
   };
-  const std::unique_ptr<FILE, decltype(close)> file(standard_input ? stdin : std::fopen(path.c_str(), "rb"), close);
-  if (!file) {
-    throw UserError(fmt::format("cannot read the file: {}", std::strerror(errno)), path, "name a readable file");
-  }
+  if (file < 0) fail();
+  const Closer closer{standard_input ? -1 : file};
   std::string text;
   std::vector<char> chunk(1 << 16);
-  while (const size_t count = std::fread(chunk.data(), 1, chunk.size(), file.get())) {
-    text.append(chunk.data(), count);
+  for (;;) {
+    constexpr int kLook_ms = 200;
+    pollfd ready{file, POLLIN, 0};
+    if (standard_input && poll(&ready, 1, kLook_ms) == 0) {  // somebody types, or a pipe is slow
+      alive();
+      continue;
+    }
+    const ssize_t count = read(file, chunk.data(), chunk.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail();
+    if (count == 0) return text;
+    text.append(chunk.data(), static_cast<size_t>(count));
     if (text.size() > kMostBytes) throw UserError("the text is over 64 MiB", path, "use a shorter one");
   }
-  if (std::ferror(file.get()) != 0) {  // a folder opens and then cannot be read
-    throw UserError(fmt::format("cannot read the file: {}", std::strerror(errno)), path, "name a readable file");
-  }
-  return text;
 }
 
 std::vector<Prompt> encode_prompts(const PromptOptions& options, const runtime::Tokenizer* tokenizer,
                                    const runtime::ModelConfig& config) {
   std::vector<Prompt> prompts;
-  for (const std::string& text : options.texts) prompts.push_back(encoded(text, options, tokenizer, config));
-  if (options.file) prompts.push_back(encoded(read_text_file(*options.file), options, tokenizer, config));
+  for (const std::string& text : options.texts) {
+    prompts.push_back(encoded("--prompt", text, options, tokenizer, config));
+  }
+  if (options.file) {
+    const std::string text = read_text_file(*options.file, options.alive);
+    prompts.push_back(encoded("--prompt-file " + *options.file, text, options, tokenizer, config));
+  }
   for (const std::string& list : options.id_lists) {
-    prompts.push_back({.text = std::nullopt, .ids = parse_ids(list, config.vocab)});
+    prompts.push_back({.source = "--prompt-ids", .text = std::nullopt, .ids = parse_ids(list, config.vocab)});
     if (prompts.back().ids.empty()) throw UserError("the list of token ids is empty", "--prompt-ids", "write 1,2,3");
   }
   if (prompts.empty()) {

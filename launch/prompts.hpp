@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 namespace shardscope::launch {
 
 struct Prompt {
+  std::string source;               // the option that gave it, for errors
   std::optional<std::string> text;  // nullopt: given as ids
   std::vector<int32_t> ids;
 };
@@ -22,6 +24,8 @@ struct PromptOptions {
   std::optional<std::string> file;    // --prompt-file, "-": standard input of rank 0
   std::vector<std::string> id_lists;  // --prompt-ids
   bool parse_specials = false;        // --special
+
+  std::function<void()> alive = [] {};  // called while standard input is waited for
 
   bool empty() const { return texts.empty() && !file && id_lists.empty(); }
 };
@@ -34,7 +38,8 @@ std::vector<Prompt> encode_prompts(const PromptOptions& options, const runtime::
 /// Rank 0's id lists on every rank. Collective.
 std::vector<std::vector<int32_t>> share_ids(Session& session, const std::vector<std::vector<int32_t>>& ids);
 
-/// A whole file, or standard input for "-". At most 64 MiB. Throws UserError.
-std::string read_text_file(const std::string& path);
+/// A whole file, or standard input for "-". At most 64 MiB. `alive` is called while standard input is waited for.
+/// Throws UserError.
+std::string read_text_file(const std::string& path, const std::function<void()>& alive);
 
 }  // namespace shardscope::launch

@@ -1,5 +1,6 @@
 // shardscope scale: the main job. Sweeps tensor-parallel degrees in one launch and shows what each brings.
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -64,7 +65,7 @@ ScaleArguments arguments_of(const po::variables_map& values, Session& session) {
     }
     if (sweep.degrees.back() > ranks && !arguments.model.dry_run) {
       throw UserError(
-          fmt::format("{} rank{} started, --tp {}", ranks, ranks == 1 ? "" : "s", sweep.degrees.back()), "--tp",
+          fmt::format("{} rank{} started, --tp {}", ranks, ranks == 1 ? "" : "s", sweep.degrees.back()), "command line",
           fmt::format("start more ranks (mpirun -np {} …) or use degrees up to {}", sweep.degrees.back(), ranks));
     }
   } else {
@@ -86,10 +87,11 @@ ScaleArguments arguments_of(const po::variables_map& values, Session& session) {
   sweep.iterations = values["iterations"].as<int64_t>();
   check_range(sweep.iterations, "--iterations", 1, 1'000'000);
   sweep.max_seconds = values["max-seconds"].as<double>();
-  if (!(sweep.max_seconds > 0)) throw UserError("not a positive number of seconds", "--max-seconds", "use e.g. 60");
+  if (!(sweep.max_seconds > 0 && std::isfinite(sweep.max_seconds)))
+    throw UserError("not a positive number of seconds", "--max-seconds", "use e.g. 60");
   if (values.count("peak-bandwidth") > 0) {
     sweep.peak_gb_per_s = values["peak-bandwidth"].as<double>();
-    if (!(*sweep.peak_gb_per_s > 0))
+    if (!(*sweep.peak_gb_per_s > 0 && std::isfinite(*sweep.peak_gb_per_s)))
       throw UserError("not a positive bandwidth", "--peak-bandwidth", "use GB/s, e.g. 200");
   }
   sweep.seed = arguments.model.open.seed;
@@ -117,6 +119,7 @@ std::vector<int32_t> real_prompt(const ScaleArguments& arguments, const runtime:
     std::optional<runtime::Tokenizer> tokenizer;
     if (model.tokenizer) tokenizer.emplace(*model.tokenizer);
     PromptOptions prompts{.file = arguments.prompt_file};
+    prompts.alive = [&] { session.world.progress("reading standard input"); };
     ids.push_back(encode_prompts(prompts, tokenizer ? &*tokenizer : nullptr, model.config).front().ids);
   }
   return share_ids(session, ids).front();
@@ -171,9 +174,13 @@ int scale_command(Session& session, const std::vector<std::string>& words) {
   }
   const bool document_on_stdout = arguments.json == "-";
   std::optional<runtime::ReportFile> file;
-  if (session.speaks() && !arguments.json.empty() && !document_on_stdout) file.emplace(arguments.json);
+  if (session.speaks() && !arguments.json.empty() && !document_on_stdout) {
+    file.emplace(report_file(arguments.json, arguments.model));
+    if (!arguments.model.quiet)
+      session.note(fmt::format("until the end, points are kept in {}.partial", arguments.json));
+  }
 
-  const Place place = take_place(session.world, arguments.model.threads);
+  const Place place = take_place(session, arguments.model.threads);
   arguments.sweep.place_of_group = [&](int tp) { return group_place(session.world, place, tp); };
   arguments.sweep.host_memory_bytes = place.host.memory_bytes;
   arguments.sweep.valid_vocab = valid_vocabulary(model);
@@ -214,6 +221,13 @@ int scale_command(Session& session, const std::vector<std::string>& words) {
     if (file) session.note("report: " + file->path());
   }
   session.world.barrier("end of the sweep");
+  const auto measured_at_all = [](const runtime::PointResult& point) {
+    return point.status != runtime::PointStatus::kOutOfMemory;
+  };
+  if (session.speaks() && std::none_of(points.begin(), points.end(), measured_at_all)) {
+    throw SystemError("nothing was measured: no point fits this host's memory", model.config.name,
+                      "use a smaller or quantised model, --layers, or shorter lengths");
+  }
   return 0;
 }
 

@@ -8,8 +8,17 @@
 
 namespace shardscope::launch {
 
-Place take_place(const parallel::World& world, std::optional<int64_t> threads) {
+Place take_place(const Session& session, std::optional<int64_t> threads) {
+  const parallel::World& world = session.world;
   Place place{.host = topology::probe_host()};
+  if (!session.launcher.use_mpi) {
+    const std::vector<int>& own = place.host.launcher_cores;
+    std::erase_if(place.host.allowed_cores,
+                  [&](int core) { return !std::binary_search(own.begin(), own.end(), core); });
+    std::erase_if(place.host.second_threads,
+                  [&](int core) { return !std::binary_search(own.begin(), own.end(), core); });
+    if (place.host.allowed_cores.empty()) place.host.allowed_cores = own;
+  }
   const int64_t usable = place.host.usable_cores();
   if (threads) check_range(*threads, "--threads", 1, 1024);
   place.threads = static_cast<int>(threads.value_or(std::max<int64_t>(1, usable / world.host_size())));

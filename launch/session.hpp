@@ -24,10 +24,6 @@ struct Place {
 /// What the first `tp` ranks have of this host, each at its place.
 runtime::GroupPlace group_place(const parallel::World& world, const Place& place, int tp);
 
-/// Chooses threads and cores of this rank and binds the process to them, before any thread or large memory exists.
-/// threads: as given, or usable cores of the host / ranks on it, at least 1.
-Place take_place(const parallel::World& world, std::optional<int64_t> threads);
-
 /// What every command gets.
 struct Session {
   parallel::World& world;
@@ -38,6 +34,11 @@ struct Session {
   /// A line on standard error, from rank 0 only.
   void note(const std::string& line) const;
 };
+
+/// Chooses threads and cores of this rank and binds the process to them, before any thread or large memory exists.
+/// threads: as given, or usable cores of the host / ranks on it, at least 1. A launcher's mask is a hint; without a
+/// launcher the mask is the user's own (taskset) and is kept.
+Place take_place(const Session& session, std::optional<int64_t> threads);
 
 using Command = int (*)(Session& session, const std::vector<std::string>& arguments);
 int generate_command(Session& session, const std::vector<std::string>& arguments);

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLongestGap{1000};
 constexpr std::chrono::milliseconds kProcessCheckInterval{50};
+constexpr std::chrono::milliseconds kPatrolInterval{250};
 
 std::string seconds_text(std::chrono::milliseconds time) {
   const int64_t ms = time.count();
@@ -50,6 +51,22 @@ void Watch::check() {
     throw_if_dead();
   }
   if (waited_ >= timeout_) throw_if_silent();
+}
+
+void Watch::patrol() {
+  const Clock::time_point now = Clock::now();
+  if (now - last_look_ < kPatrolInterval) return;
+  observe(std::min<Clock::duration>(now - last_look_, kLongestGap));
+  last_look_ = now;
+  if (board_.any_failure()) throw PeerFailure();
+  throw_if_dead();
+  std::vector<const BoardEntry*> culprits;
+  for (size_t i = 0; i < seen_.size(); ++i) {
+    const BoardEntry& entry = board_.entries()[i];
+    const bool other = &entry != &board_.own() && entry.end.load() != RankEnd::kFinished;
+    if (other && unresponsive(i)) culprits.push_back(&entry);
+  }
+  if (!culprits.empty()) throw_culprits(culprits, "made no progress for " + seconds_text(timeout_));
 }
 
 void Watch::observe(Clock::duration passed) {

@@ -33,6 +33,10 @@ class Watch {
   /// culprits.
   void check();
 
+  /// To be called again and again while this rank works: reads the board now and then, and throws as check does when
+  /// another rank has failed, died, or neither progressed nor waited for the timeout. After `begin` for all ranks.
+  void patrol();
+
  private:
   struct Seen {
     uint64_t heartbeats = 0;

@@ -104,7 +104,9 @@ World::World(const WorldOptions& options) : state_(std::make_unique<State>()) {
   std::iota(s.everyone.begin(), s.everyone.end(), 0);
   s.hosts.assign(s.size, s.host);
   s.watch = Watch(s.board, &s.hosts);
-  s.watch.set_timeout(options.timeout);
+  s.patrol = Watch(s.board, &s.hosts);
+  set_timeout(options.timeout);
+  s.patrol.begin("work of this rank", s.everyone);
   if (s.size > 1) or_fail([&] { s.hosts = all_gather_text(s.host, "start: host names"); });
 }
 
@@ -163,11 +165,13 @@ std::string World::mpi_version() const {
 
 void World::set_timeout(std::chrono::milliseconds timeout) {
   state_->watch.set_timeout(timeout);
+  state_->patrol.set_timeout(timeout);
 }
 
 void World::progress(const char* doing) {
   BoardEntry& own = state_->board.own();
   own.beat();
+  if (state_->size > 1) state_->patrol.patrol();
   if (doing == state_->doing) return;
   state_->doing = doing;
   own.doing.assign(doing == nullptr ? "" : doing);

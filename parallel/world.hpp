@@ -43,7 +43,8 @@ class World {
   void set_timeout(std::chrono::milliseconds timeout);
 
   /// Says on the board that this rank lives and what it is doing; cheap enough for once a layer. `doing` must have
-  /// static lifetime.
+  /// static lifetime. Now and then it also looks at the other ranks of this host, so that one that stopped is found
+  /// while nobody waits for it: throws as `wait` does.
   void progress(const char* doing);
 
   /// Ends when `ready` returns true. Polls briefly, then sleeps between polls (nanosleep), so that an idle rank takes

@@ -30,7 +30,8 @@ struct World::State {
   MPI_Win board_window = MPI_WIN_NULL;
   std::vector<std::byte> own_board;  // without MPI
   Board board;
-  Watch watch;
+  Watch watch;   // of waits
+  Watch patrol;  // while this rank works
   const char* doing = nullptr;
 
   /// Handles of communicators. Freeing them is collective, so it happens once, after the clean end's barrier, in order

@@ -79,15 +79,16 @@ void penalise(std::span<float> logits, Range vocab, const SampleRow& row) {
 }  // namespace
 
 void SamplingOptions::validate() const {
-  const auto demand = [](bool holds, const char* option, const char* range) {
-    if (!holds) throw UserError("value out of range", option, range);
+  const auto demand = [](bool holds, double value, const char* option, const char* range) {
+    if (!holds) throw UserError(std::to_string(value) + " is out of range", option, range);
   };
-  demand(temperature >= 0 && std::isfinite(temperature), "--temperature", "use a number from 0 (greedy) up");
-  demand(top_k >= 0, "--top-k", "use a whole number from 0 (all) up");
-  demand(top_p > 0 && top_p <= 1, "--top-p", "use a number above 0 and up to 1 (all)");
-  demand(min_p >= 0 && min_p <= 1, "--min-p", "use a number from 0 (all) to 1");
-  demand(repetition_penalty > 0 && std::isfinite(repetition_penalty), "--repetition-penalty",
-         "use a number above 0 (1: none)");
+  demand(temperature >= 0 && std::isfinite(temperature), temperature, "--temperature",
+         "use a number from 0 (greedy) up");
+  demand(top_k >= 0, static_cast<double>(top_k), "--top-k", "use a whole number from 0 (all) up");
+  demand(top_p > 0 && top_p <= 1, top_p, "--top-p", "use a number above 0 and up to 1 (all)");
+  demand(min_p >= 0 && min_p <= 1, min_p, "--min-p", "use a number from 0 (all) to 1");
+  demand(repetition_penalty >= 0.01 && repetition_penalty <= 100, repetition_penalty, "--repetition-penalty",
+         "use a number from 0.01 to 100 (1: none)");
 }
 
 Sampler::Sampler(kernels::Backend& backend, parallel::Communicator& communicator, Range vocab, int64_t valid_vocab,

@@ -145,6 +145,21 @@ Spread spread_of(const std::vector<RankFigures>& ranks, std::optional<double> Ra
   return spread;
 }
 
+/// A verdict when the denominator of mbu_achievable moved while the point was measured.
+void note_drift(PointResult& point) {
+  double lowest = 0;
+  double highest = 0;
+  for (const RankFigures& figures : point.ranks) {
+    lowest = std::min(lowest, figures.bandwidth_drift);
+    highest = std::max(highest, figures.bandwidth_drift);
+  }
+  if (std::max(highest, -lowest) <= kDriftWarning) return;
+  point.verdicts.push_back(
+      fmt::format("bandwidth_drift: read bandwidth moved by {:+.0f} to {:+.0f} % over the ranks "
+                  "while this was measured; MBU is that uncertain",
+                  lowest * 100, highest * 100));
+}
+
 void set_times(PointResult& point, const PointSamples& samples) {
   std::vector<double> ttft, tpot, latency, itl;
   for (const Sample& sample : samples.samples) {
@@ -288,6 +303,7 @@ std::vector<PointResult> run_sweep(parallel::World& world, kernels::Backend& bac
       sampler =
           std::make_unique<Sampler>(backend, *communicator, decoder->vocab_range(), options.valid_vocab, shape.slots);
     }
+    if (!member) world.progress("idle, not in the group");
     for (const Workload& workload : options.workloads) {
       PointResult point{.tp = tp, .workload = workload, .oversubscribed = place.oversubscribed};
       if (reporting) {
@@ -314,12 +330,7 @@ std::vector<PointResult> run_sweep(parallel::World& world, kernels::Backend& bac
       set_times(point, samples);
       set_utilisation(point, nominal_step_bytes(model.config, dtype_of, workload), place, options.peak_gb_per_s);
       set_speedup(point, points);
-      for (const RankFigures& figures : point.ranks) {
-        if (std::abs(figures.bandwidth_drift) > kDriftWarning) {
-          point.verdicts.push_back(fmt::format("bandwidth_drift: rank {} read {:+.0f} % between before and after",
-                                               figures.rank, figures.bandwidth_drift * 100));
-        }
-      }
+      note_drift(point);
       if (point.ended_by_time) {
         point.verdicts.push_back(fmt::format("time_limit: {} of {} generations within --max-seconds", point.generations,
                                              options.iterations));

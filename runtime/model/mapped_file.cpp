@@ -45,7 +45,10 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   size_ = static_cast<size_t>(status.st_size);
   if (size_ > 0) {
     void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.number(), 0);
-    if (map == MAP_FAILED) check_os(-1, "mmap", path);
+    if (map == MAP_FAILED) {
+      throw SystemError(std::string("cannot map the file: ") + std::strerror(errno), path,
+                        "free memory, or lift the limit of address space (ulimit -v)");
+    }
     data_ = static_cast<const std::byte*>(map);
   }
   try {
@@ -76,7 +79,9 @@ std::string_view MappedFile::text() const {
 }
 
 bool has_pickle_name(std::string_view path) {
-  static constexpr std::array<std::string_view, 5> kEndings = {".bin", ".pt", ".pth", ".ckpt", ".pkl"};
+  const std::string_view name = path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+  if (name.starts_with("pytorch_model") && name.ends_with(".bin")) return true;
+  static constexpr std::array<std::string_view, 4> kEndings = {".pt", ".pth", ".ckpt", ".pkl"};
   return std::any_of(kEndings.begin(), kEndings.end(), [&](std::string_view ending) { return path.ends_with(ending); });
 }
 

@@ -18,9 +18,15 @@ std::string partial_name(const std::string& path) {
   return path + ".partial";
 }
 
+constexpr const char* kRemedy = "name a file in a folder that exists, is writable and has room";
+
 [[noreturn]] void refuse(const std::string& path) {
-  throw UserError(std::string("cannot write the report: ") + std::strerror(errno), path,
-                  "name a file in a folder that exists, is writable and has room");
+  throw UserError(std::string("cannot write the report: ") + std::strerror(errno), path, kRemedy);
+}
+
+/// After the run: the figures are lost, which is no wrong usage.
+[[noreturn]] void fail(const std::string& path) {
+  throw SystemError(std::string("cannot write the report: ") + std::strerror(errno), path, kRemedy);
 }
 
 }  // namespace
@@ -33,6 +39,7 @@ ReportFile::ReportFile(std::string path) : path_(std::move(path)) {
   if (fs::is_directory(status)) throw UserError("cannot write the report: this is a folder", path_, "name a file");
   regular_ = !fs::exists(status) || fs::is_regular_file(status);
   if (!regular_) return;
+  if (fs::exists(status) && access(target_.c_str(), W_OK) != 0) refuse(path_);
   errno = 0;
   if (!std::ofstream(partial_name(target_), std::ios::app)) refuse(path_);
   if (fs::file_size(partial_name(target_), code) == 0) fs::remove(partial_name(target_), code);
@@ -43,7 +50,7 @@ void ReportFile::write_to(const std::string& name, const std::string& text) cons
   std::ofstream out(name, std::ios::binary | std::ios::trunc);
   out << text;
   out.flush();
-  if (!out) refuse(path_);
+  if (!out) fail(path_);
 }
 
 void ReportFile::replace(const std::string& name, const std::string& text) const {
@@ -51,14 +58,14 @@ void ReportFile::replace(const std::string& name, const std::string& text) const
   std::error_code code;
   try {
     write_to(scratch, text);
-  } catch (const UserError&) {
+  } catch (const SystemError&) {
     fs::remove(scratch, code);
     throw;
   }
   fs::rename(scratch, name, code);
   if (code) {
     errno = code.value();
-    refuse(path_);
+    fail(path_);
   }
 }
 

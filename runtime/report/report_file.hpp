@@ -13,6 +13,7 @@ class ReportFile {
   explicit ReportFile(std::string path);
 
   void write_partial(const std::string& text);
+  /// Both throw SystemError when the disk does not take it.
   void finish(const std::string& text);
   const std::string& path() const { return path_; }
 

@@ -16,7 +16,7 @@ class Faults(unittest.TestCase):
         self.addCleanup(job.close)
         pids = [job.pid_of_rank(rank) for rank in range(ranks)]
         end = time.monotonic() + 60
-        while "backend:" not in job.error_text() and time.monotonic() < end:
+        while "loading weights" not in job.error_text() and time.monotonic() < end:
             time.sleep(0.05)
         time.sleep(1.5)
         self.assertIsNone(job.process.poll(), job.error_text())

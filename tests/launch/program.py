@@ -1,6 +1,7 @@
 """Starts the built program as a user would, alone or under mpirun, and leaves no process behind.
 
-Each test file is called with the program and the data folder: FILE PROGRAM DATA.
+Each test file is called with the program and the data folder, and optionally names of tests:
+FILE PROGRAM DATA [CLASS.test…].
 """
 import json
 import os
@@ -113,4 +114,4 @@ class Job:
 
 
 def main():
-    unittest.main(argv=[sys.argv[0]], verbosity=2)
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)

@@ -166,7 +166,7 @@ TEST_CASE("report file: a link is followed, a pipe or device is written to and s
   device.finish("all");
   CHECK(std::filesystem::is_character_file("/dev/null"));
   CHECK_FALSE(std::filesystem::exists("/dev/null.partial"));
-  CHECK_THROWS_AS(ReportFile("/dev/full").finish("all"), UserError);
+  CHECK_THROWS_AS(ReportFile("/dev/full").finish("all"), SystemError);
   CHECK_THROWS_AS(ReportFile(std::string(300, 'x')), UserError);
 }
 

@@ -33,7 +33,10 @@ TEST_CASE("set_speedup: against the smallest degree that ran, at equal workload"
 
 TEST_CASE("set_speedup: a degree that did not fit is no base") {
   PointResult point = point_with(4, 1, 5);
-  set_speedup(point, {point_with(1, 1, 1, PointStatus::kOutOfMemory), point_with(2, 1, 9)});
+  PointResult lost = point_with(1, 1, 0, PointStatus::kOutOfMemory);
+  lost.tpot_ms = {};
+  set_speedup(point, {lost, point_with(2, 1, 9)});
+  CHECK(point.tp_base == 2);
   CHECK(point.speedup == Approx(1.8));
 }
 

@@ -44,6 +44,13 @@ class Faults(unittest.TestCase):
                 self.assertIn("decode", lines[0])
                 self.assertEqual(job.left_over(), {})
 
+    def test_a_stopped_idle_rank_is_found_while_the_others_work(self):
+        job, pids = self.start(3, "--tp", "2", "--timeout", "3")
+        os.kill(pids[2], signal.SIGSTOP)
+        self.assertNotEqual(job.wait(30), 0)
+        self.assertRegex(job.error_text(), r"shardscope: error: rank 2 made no progress for 3 s.*idle")
+        self.assertEqual(job.left_over(), {})
+
     def test_an_interrupted_job_leaves_nothing(self):
         job, _ = self.start(2)
         os.kill(job.process.pid, signal.SIGINT)

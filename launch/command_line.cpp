@@ -75,14 +75,14 @@ po::variables_map parse_arguments(const po::options_description& options, const 
     std::vector<std::string> names;
     for (const auto& option : options.options()) names.push_back("--" + option->long_name());
     std::string name = error.get_option_name();
-    if (name.rfind("-", 0) != 0) name = "--" + name;
+    if (!name.starts_with('-')) name = "--" + name;
     const std::optional<std::string> near = nearest_name(name, names);
     throw UserError("unknown option " + name, fmt::format("shardscope {}", command),
                     near ? fmt::format("did you mean {}? {}", *near, remedy) : remedy);
   } catch (const po::too_many_positional_options_error&) {
     std::string stray = "an argument";
     for (const std::string& argument : arguments) {
-      if (argument.rfind("-", 0) != 0) stray = fmt::format("'{}'", argument);
+      if (!argument.starts_with('-')) stray = fmt::format("'{}'", argument);
     }
     throw UserError(stray + " belongs to no option", fmt::format("shardscope {}", command), remedy);
   } catch (const po::invalid_option_value& error) {

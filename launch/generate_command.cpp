@@ -251,7 +251,7 @@ void run_group(const GenerateArguments& arguments, const runtime::OpenedModel& m
   const bool streaming = session.speaks() && requests.size() == 1 && arguments.json != "-";
   std::vector<TextStream> streams;
   for (size_t i = 0; i < requests.size(); ++i) streams.push_back({runtime::StreamDecoder(arguments.stops), ""});
-  const auto show = [&](size_t request, std::string bytes) {
+  const auto show = [&](size_t request, const std::string& bytes) {
     if (streaming) write_out(bytes);
     streams[request].text += bytes;
   };

@@ -324,7 +324,7 @@ std::vector<PointResult> run_sweep(parallel::World& world, kernels::Backend& bac
             from_wire(std::span(all).subspan(static_cast<size_t>(rank) * kWireDoubles, kWireDoubles), rank);
         figures.shard = plan.ranks[static_cast<size_t>(rank)];
         figures.bytes = step_traffic(model.config, dtype_of, plan, rank, workload);
-        point.ranks.push_back(std::move(figures));
+        point.ranks.push_back(figures);
       }
       if (!reporting) continue;
       set_times(point, samples);

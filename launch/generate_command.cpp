@@ -9,6 +9,7 @@
 
 #include "kernels/base/error.hpp"
 #include "launch/command_line.hpp"
+#include "launch/config_file.hpp"
 #include "launch/model_options.hpp"
 #include "launch/output.hpp"
 #include "launch/prompts.hpp"
@@ -242,7 +243,7 @@ void run_group(const GenerateArguments& arguments, const runtime::OpenedModel& m
                       .max_floats = std::max(widest, runtime::Sampler::max_exchange_floats(shape.slots)),
                       .oversubscribed = group_place(session.world, place, arguments.tp).oversubscribed});
   const runtime::RankContext context{*backend, *communicator, session.world};
-  if (!arguments.model.quiet) session.note("loading weights");
+  if (!arguments.model.quiet()) session.note("loading weights");
   const runtime::Clock::time_point start = runtime::Clock::now();
   runtime::Decoder decoder(model.config, *model.weights, plan, shape, context);
   output.load_seconds = std::chrono::duration<double>(runtime::Clock::now() - start).count();
@@ -295,7 +296,7 @@ void print_plan(const GenerateArguments& arguments, const runtime::OpenedModel& 
     write_out(document);
     return;
   }
-  if (!arguments.json.empty()) runtime::ReportFile(arguments.json).finish(document);
+  if (!arguments.json.empty()) report_file(arguments.json, arguments.model).finish(document);
   write_out(shards_table(model, degrees, workload, shape));
 }
 
@@ -303,8 +304,8 @@ void print_plan(const GenerateArguments& arguments, const runtime::OpenedModel& 
 
 int generate_command(Session& session, const std::vector<std::string>& words) {
   const po::options_description options = option_list();
-  const po::variables_map values = parse_arguments(options, words, "generate");
-  if (values["help"].as<bool>()) {
+  const Settings settings = command_settings(options, words, "generate", session);
+  if (settings.values["help"].as<bool>()) {
     if (session.speaks()) {
       write_out(help_text(
           "generate", "Runs prompts and streams text to standard output; everything else goes to standard error.",
@@ -312,7 +313,7 @@ int generate_command(Session& session, const std::vector<std::string>& words) {
     }
     return 0;
   }
-  const GenerateArguments arguments = arguments_of(values, session);
+  const GenerateArguments arguments = settings.with_origins([&] { return arguments_of(settings.values, session); });
   const runtime::OpenedModel model = open_model_noted(arguments.model, session);
   if (!arguments.stops.empty() && !model.tokenizer) {
     throw UserError("this model has no tokenizer, so that no text can be met", "--stop", "leave it out");
@@ -361,7 +362,7 @@ int generate_command(Session& session, const std::vector<std::string>& words) {
       print_texts(output);
       if (file) file->finish(runtime::document_text(generate_json(output, model, arguments.tp)));
     }
-    if (!arguments.model.quiet) session.note("\n" + summary(output, arguments.tp));
+    if (!arguments.model.quiet()) session.note("\n" + summary(output, arguments.tp));
   }
   session.world.barrier("end of generation");
   return 0;

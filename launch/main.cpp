@@ -27,6 +27,7 @@ struct CommandEntry {
 
 constexpr CommandEntry kCommands[] = {
     {"generate", "runs prompts and streams text", generate_command},
+    {"bench", "measures one configuration thoroughly", bench_command},
     {"scale", "sweeps tensor-parallel degrees in one launch and measures each", scale_command},
 };
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.hpp"
+#include "launch/output.hpp"
 
 namespace shardscope::launch {
 namespace {
@@ -19,7 +20,7 @@ constexpr std::array kBackends = {"auto"sv, "cpu"sv};
 constexpr std::array kDTypes = {"auto"sv, "fp32"sv, "fp16"sv, "bf16"sv};
 constexpr std::array kActivations = {"auto"sv, "fp32"sv, "int8"sv};
 constexpr std::array kAllReduces = {"auto"sv, "mpi"sv, "shm"sv};
-constexpr std::array kProgress = {"auto"sv, "never"sv};
+constexpr std::array kProgress = {"auto"sv, "always"sv, "never"sv};
 
 /// Boost reads "-1" as 2^64 - 1.
 uint64_t parse_seed(const std::string& text) {
@@ -57,9 +58,12 @@ void add_model_options(po::options_description& options) {
        "of sampling, prompts, synthetic weights")                                                     //
       ("dry-run", po::bool_switch(), "print shard plan, memory and bytes per step; load no weights")  //
       ("timeout", po::value<double>()->default_value(60)->value_name("S"),
-       "seconds without progress of a rank after which the run ends and names it")                        //
-      ("progress", po::value<std::string>()->default_value("auto")->value_name("WHEN"), "auto or never")  //
-      ("verbose,v", po::bool_switch(), "say more on standard error")                                      //
+       "seconds without progress of a rank after which the run ends and names it")  //
+      ("progress", po::value<std::string>()->default_value("auto")->value_name("WHEN"),
+       "auto: bars on a terminal when started without a launcher, else lines; always: bars; never")  //
+      ("config", po::value<std::string>()->value_name("FILE"),
+       "options from a file, one 'name = value' a line; those of the command line win")  //
+      ("verbose,v", po::bool_switch(), "say more on standard error")                     //
       ("help,h", po::bool_switch(), "print this help");
 }
 
@@ -82,7 +86,9 @@ ModelOptions model_options(const po::variables_map& values, Session& session) {
   constexpr std::array kKinds = {parallel::CommunicatorKind::kAuto, parallel::CommunicatorKind::kMpi,
                                  parallel::CommunicatorKind::kShm};
   options.communicator = kKinds[choice("allreduce", kAllReduces)];
-  options.quiet = choice("progress", kProgress) == 1;
+  choice("progress", kProgress);
+  options.progress =
+      progress_mode(values["progress"].as<std::string>(), session.launcher.use_mpi, errors_on_terminal());
   if (values.count("layers") > 0) {
     options.open.layers = values["layers"].as<int64_t>();
     check_range(*options.open.layers, "--layers", 1, 100'000);
@@ -122,16 +128,22 @@ runtime::OpenedModel open_model_noted(const ModelOptions& options, const Session
 std::unique_ptr<kernels::Backend> backend_for(const ModelOptions& options, const Place& place, const Session& session) {
   auto backend =
       kernels::make_cpu_backend({.threads = place.threads, .cores = place.cores, .activations = options.activations});
-  if (!options.quiet) {
+  if (!options.quiet()) {
     session.note(fmt::format("backend (the only one of this build): {}", backend->description()));
   }
   return backend;
 }
 
 runtime::ReportFile report_file(const std::string& path, const ModelOptions& options) {
+  namespace fs = std::filesystem;
   std::error_code code;
-  const bool own_model = std::filesystem::equivalent(path, options.open.model, code);
-  if (own_model && !code) throw UserError("the report would overwrite the model", path, "name another file");
+  const fs::path target = fs::weakly_canonical(fs::absolute(path, code), code);
+  const bool own_model = fs::equivalent(target, options.open.model, code);
+  const bool beside = fs::exists(target, code) && fs::equivalent(target.parent_path(), options.open.model, code);
+  if (own_model || beside) {
+    throw UserError(fmt::format("the report would overwrite {}the model", beside ? "a file of " : ""), path,
+                    "name another file");
+  }
   return runtime::ReportFile(path);
 }
 

@@ -8,6 +8,7 @@
 
 #include "kernels/backend.hpp"
 #include "launch/command_line.hpp"
+#include "launch/progress.hpp"
 #include "launch/session.hpp"
 #include "parallel/communicator.hpp"
 #include "runtime/model/open_model.hpp"
@@ -21,8 +22,10 @@ struct ModelOptions {
   parallel::CommunicatorKind communicator = parallel::CommunicatorKind::kAuto;
   std::optional<int64_t> threads;
   bool dry_run = false;
-  bool quiet = false;  // --progress never
+  ProgressMode progress = ProgressMode::kLines;
   bool verbose = false;
+
+  bool quiet() const { return progress == ProgressMode::kNever; }
 };
 
 /// Adds the shared options to a command's description.
@@ -37,7 +40,8 @@ runtime::OpenedModel open_model_noted(const ModelOptions& options, const Session
 /// The backend of this rank, with a line on standard error that says which and why.
 std::unique_ptr<kernels::Backend> backend_for(const ModelOptions& options, const Place& place, const Session& session);
 
-/// The report file that a command was asked for. Throws UserError, also when it is the model's own file.
+/// The report file that a command was asked for. Throws UserError, also when it is the model's own file, or one that
+/// stands already in the model's folder.
 runtime::ReportFile report_file(const std::string& path, const ModelOptions& options);
 
 /// Ids below it have a token and may be drawn.

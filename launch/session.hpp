@@ -41,6 +41,7 @@ struct Session {
 Place take_place(const Session& session, std::optional<int64_t> threads);
 
 using Command = int (*)(Session& session, const std::vector<std::string>& arguments);
+int bench_command(Session& session, const std::vector<std::string>& arguments);
 int generate_command(Session& session, const std::vector<std::string>& arguments);
 int scale_command(Session& session, const std::vector<std::string>& arguments);
 

@@ -67,6 +67,11 @@ class World {
   /// because of a peer (PeerFailure).
   [[noreturn]] void fail(int exit_code, const std::string& message);
 
+  /// For a rank that is about to end its process itself: tells the others on this host, which then end without a line
+  /// of their own, as they do in `fail`. Callable on any thread, returns at once. False: another rank has failed
+  /// already and its line is, or will be, the one to print.
+  bool announce_end(int exit_code, const std::string& message);
+
   struct State;
   State& state();
 

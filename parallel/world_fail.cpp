@@ -112,4 +112,12 @@ void World::fail(int exit_code, const std::string& message) {
   _exit(lowest == nullptr ? exit_code : lowest->exit_code.load());
 }
 
+bool World::announce_end(int exit_code, const std::string& message) {
+  BoardEntry& own = state_->board.own();
+  own.message.assign(message);
+  own.exit_code = exit_code;
+  own.end.store(RankEnd::kFailed, std::memory_order_release);
+  return state_->board.claim_printing();
+}
+
 }  // namespace shardscope::parallel

@@ -87,9 +87,14 @@ struct LayerWeights {
 /// Reads a rank's slices into the backend.
 class Loader {
  public:
-  Loader(const ModelConfig& config, const WeightSource& source, const parallel::ShardPlan& plan, int rank,
-         RankContext context)
-      : config_(config), source_(source), plan_(plan), rank_(rank), context_(context) {}
+  Loader(const ModelConfig& config, const WeightSource& source, const parallel::ShardPlan& plan,
+         const DecoderOptions& options, RankContext context)
+      : config_(config),
+        source_(source),
+        plan_(plan),
+        options_(options),
+        rank_(context.communicator.rank()),
+        context_(context) {}
 
   std::unique_ptr<kernels::Matrix> matrix(std::initializer_list<Role> roles, int64_t layer) {
     std::vector<kernels::MatrixPart> parts;
@@ -103,12 +108,13 @@ class Loader {
                        .rows = slice.rows.size(),
                        .columns = slice.columns.size()});
       slices.emplace_back(id, slice);
-      bytes_ += slice.bytes(dtype);
     }
     return context_.backend.load_matrix(parts, [&](int64_t part, Range rows, std::span<std::byte> out) {
       context_.world.progress("loading weights");
       const auto& [id, slice] = slices[static_cast<size_t>(part)];
       source_.read(id, {slice.rows.begin + rows.begin, slice.rows.begin + rows.end}, slice.columns, out);
+      bytes_ += static_cast<int64_t>(out.size());
+      if (options_.loaded) options_.loaded(bytes_);
     });
   }
 
@@ -137,6 +143,7 @@ class Loader {
   const ModelConfig& config_;
   const WeightSource& source_;
   const parallel::ShardPlan& plan_;
+  const DecoderOptions& options_;
   int rank_;
   RankContext context_;
   int64_t bytes_ = 0;
@@ -186,7 +193,7 @@ struct Decoder::State {
 };
 
 void Decoder::State::load(const WeightSource& source, const parallel::ShardPlan& plan) {
-  Loader loader(config, source, plan, context.communicator.rank(), context);
+  Loader loader(config, source, plan, options, context);
   embedding = loader.matrix({Role::kEmbedding}, -1);
   if (!config.tied_embeddings) head = loader.matrix({Role::kHead}, -1);
   final_norm = loader.vector({Role::kFinalNorm}, -1);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -24,10 +25,11 @@ struct RankContext {
 };
 
 struct DecoderOptions {
-  int64_t slots = 1;              // sequences in the KV cache
-  int64_t max_positions = 0;      // longest sequence
-  int64_t max_step_tokens = 512;  // tokens of one forward pass; longer prompts go in pieces
-  int64_t logit_rows = 0;         // rows of logits that one pass can give; 0: one per slot
+  int64_t slots = 1;                                 // sequences in the KV cache
+  int64_t max_positions = 0;                         // longest sequence
+  int64_t max_step_tokens = 512;                     // tokens of one forward pass; longer prompts go in pieces
+  int64_t logit_rows = 0;                            // rows of logits that one pass can give; 0: one per slot
+  std::function<void(int64_t weight_bytes)> loaded;  // told while loading how much is there; may be empty
 
   int64_t most_logit_rows() const { return logit_rows > 0 ? logit_rows : slots; }
 };

@@ -112,7 +112,6 @@ void read_hwloc(HostCpu& host, hwloc_topology_t topology) {
   host.second_threads = second_threads(topology, allowed);
   host.model = cpu_model(topology);
   host.last_level_caches = last_level_caches(topology, allowed);
-  host.memory_bytes = static_cast<int64_t>(hwloc_get_root_obj(topology)->total_memory);
   host.numa_nodes = std::max(0, hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE));
 }
 
@@ -130,7 +129,8 @@ HostCpu probe_host() {
   if (const HwlocTopology topology = load_hwloc()) read_hwloc(host, topology.get());
   if (host.allowed_cores.empty()) host.allowed_cores = host.launcher_cores;
   if (host.model.empty()) host.model = cpu_model_from_proc();
-  if (host.memory_bytes == 0) host.memory_bytes = std::max(0L, sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  // Not hwloc's sum over NUMA nodes: where a virtual machine's memory is plugged in later, that lags behind.
+  host.memory_bytes = std::max(0L, sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   host.cpu_quota = cgroup_cpu_quota();
   if (const std::optional<int64_t> limit = cgroup_memory_limit()) {
     host.memory_bytes = host.memory_bytes == 0 ? *limit : std::min(host.memory_bytes, *limit);

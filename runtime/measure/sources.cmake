@@ -1,5 +1,12 @@
 list(APPEND runtime_sources
   measure/bandwidth.cpp
+  measure/compute.cpp
+  measure/figures.cpp
+  measure/group.cpp
+  measure/protocol.cpp
+  measure/residents.cpp
   measure/statistics.cpp
   measure/sweep.cpp
-  measure/traffic.cpp)
+  measure/text_cost.cpp
+  measure/traffic.cpp
+  measure/verdicts.cpp)

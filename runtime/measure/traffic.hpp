@@ -28,6 +28,9 @@ struct Workload {
   int64_t batch = 1;
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
+
+  /// Of the KV cache that one sequence fills; the last token is never read.
+  int64_t positions() const { return prompt_tokens + (output_tokens > 1 ? output_tokens - 1 : 0); }
   bool operator==(const Workload&) const = default;
 };
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "topology/system.hpp"
+
 namespace shardscope::runtime {
 
 struct RankPlace {
@@ -16,23 +18,32 @@ struct RankPlace {
   std::vector<int> cores;           // the mask that we set
 };
 
+/// How this program was built and with what it runs.
+struct BuildFacts {
+  std::string version;  // "0.1.0"
+  std::string commit;   // empty: not built from a repository
+  std::string compiler;
+  std::string build_type;                        // "Release"
+  std::map<std::string, std::string> libraries;  // name -> version: those compiled in or loaded
+};
+
 struct Environment {
+  std::string time;  // when the run began, UTC, ISO 8601
   std::string host;
-  std::string kernel;  // "Linux 6.1.0"
-  std::string cpu;
+  topology::SystemFacts system;
+  std::string cpu;  // model name
   int64_t allowed_cores = 0;
   std::optional<double> cpu_quota_cores;
   int64_t last_level_cache_bytes = 0;
-  int64_t memory_bytes = 0;
-  int numa_nodes = 0;
-  std::string backend;  // "cpu: AVX3_DL, 1 thread"
+  int64_t memory_limit_bytes = 0;  // the host's memory, or the cgroup's limit where that is less
+  std::string backend;             // "cpu: AVX3_DL, 1 thread"
   int threads_per_rank = 0;
   bool oversubscribed = false;  // more busy threads than cores
-  std::string mpi;
-  std::string compiler;
-  std::string version;    // of shardscope
-  std::string launcher;   // "mpirun", "srun", "none"
-  std::string container;  // kind, empty: none seen
+  // Data-sheet peaks of one rank's device or share, as given by the user.
+  std::optional<double> peak_gb_per_s, peak_tflops;
+  std::string mpi;  // version text of the library; empty: started without MPI
+  BuildFacts build;
+  std::string launcher;  // "mpirun", "srun", "none"
   std::vector<RankPlace> ranks;
   std::map<std::string, std::string> variables;
 };

@@ -73,6 +73,12 @@ void ReportFile::write_partial(const std::string& text) {
   if (regular_) replace(partial_name(target_), text);
 }
 
+std::optional<std::string> ReportFile::partial_path() const {
+  if (!regular_) return std::nullopt;
+  std::error_code code;
+  return partial_name(fs::is_symlink(fs::symlink_status(path_, code)) ? target_ : path_);
+}
+
 void ReportFile::finish(const std::string& text) {
   if (!regular_) {
     write_to(target_, text);

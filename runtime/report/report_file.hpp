@@ -2,6 +2,7 @@
 // each point; the final name is given when the run is complete.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace shardscope::runtime {
@@ -16,6 +17,8 @@ class ReportFile {
   /// Both throw SystemError when the disk does not take it.
   void finish(const std::string& text);
   const std::string& path() const { return path_; }
+  /// Where the points stand until the end; nullopt for what is not a regular file.
+  std::optional<std::string> partial_path() const;
 
  private:
   void replace(const std::string& name, const std::string& text) const;

@@ -17,6 +17,10 @@ std::string point_line(const PointResult& point);
 /// The table of `scale`: one row per point, a line of units under the header, then verdicts.
 std::string scale_table(const std::vector<PointResult>& points);
 
+/// The tables of `bench`: per point TTFT, TPOT, ITL and latency with mean, p50, p95, p99 and their 95 % intervals where
+/// supported, throughput and MBU, then verdicts.
+std::string bench_table(const std::vector<PointResult>& points);
+
 /// The shard plan of `--dry-run` for people.
 std::string shards_table(const OpenedModel& model, const std::vector<int>& degrees, const Workload& workload,
                          const DecoderOptions& options);

@@ -1,34 +1,10 @@
 // A decode step allocates nothing after it has run once.
 #include <malloc.h>
 
-#include <atomic>
 #include <catch2/catch.hpp>
-#include <cstdlib>
-#include <new>
 
 #include "tests/kernels/reference.hpp"
-
-namespace {
-
-std::atomic<int64_t> allocations{0};
-
-}  // namespace
-
-void* operator new(size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  return std::malloc(bytes);
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
+#include "tests/support/allocations.hpp"
 
 using namespace shardscope;
 using namespace shardscope::kernels;
@@ -75,7 +51,7 @@ TEST_CASE("decode: the operations of a step allocate nothing after warm-up") {
   };
   step(3);
   step(1);
-  const int64_t before = allocations.load();
+  const int64_t before = allocation_count();
   const auto heap_before = mallinfo2();
   for (int i = 0; i < 10; ++i) {
     for (StepSequence& sequence : sequences) ++sequence.first_position;
@@ -83,6 +59,6 @@ TEST_CASE("decode: the operations of a step allocate nothing after warm-up") {
     step(1);
   }
   const auto heap_after = mallinfo2();
-  CHECK(allocations.load() == before);
+  CHECK(allocation_count() == before);
   CHECK(heap_after.uordblks + heap_after.hblkhd == heap_before.uordblks + heap_before.hblkhd);
 }

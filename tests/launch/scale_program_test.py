@@ -35,6 +35,23 @@ class Scale(unittest.TestCase):
         self.assertEqual(len(report["environment"]["ranks"]), 8)
         self.assertIn(b"tok", done.stderr)  # the table went to standard error
 
+    def test_degrees_and_protocol_by_default(self):
+        report = report_of(run(["scale", "--model", "tiny", *SHORT, "--json", "-"], 3))
+        self.assertEqual([row["tp"] for row in report["results"]], [1, 2, 3])
+        self.assertEqual(report["command"], "scale")
+        protocol = report["protocol"]
+        self.assertEqual((protocol["least_generations"], protocol["noise_bound"], protocol["max_seconds"]), (12, 0.02, 30))
+        self.assertIn("shardscope scale ", run(["scale", "--help"]).stdout.decode().split("Example:")[1])
+
+    def test_advice_where_the_figures_bear_it(self):
+        done = run(["scale", "--model", "tiny", "--prompt-tokens", "8", "--output-tokens", "3", "--warmup", "1", "--iterations",
+                    "24", "--threads", "1", "--tp", "1,2", "--json", "-"], 2)
+        report = report_of(done)
+        shared = any(row["oversubscribed"] or row["status"] != "ok" for row in report["results"])
+        self.assertEqual(len(report["advice"]), 0 if shared else 1)
+        for sentence in report["advice"]:
+            self.assertIn(sentence.split(",")[0], done.stderr.decode())
+
     def test_weights_of_all_ranks_add_up(self):
         report = report_of(run(["scale", "--model", DATA / "reference/tiny/llama-gqa-9-3-tied", "--tp", "1,2", *SHORT, "--json", "-"], 2))
         alone, pair = report["results"]

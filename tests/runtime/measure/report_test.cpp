@@ -8,22 +8,12 @@
 #include "kernels/base/error.hpp"
 #include "runtime/report/document.hpp"
 #include "runtime/report/report_file.hpp"
-#include "runtime/report/table.hpp"
+#include "tests/support/points.hpp"
 
 using namespace shardscope;
 using namespace shardscope::runtime;
 
 namespace {
-
-PointResult a_point(int tp, double tpot_ms) {
-  PointResult point{.tp = tp, .workload = {.batch = 1, .prompt_tokens = 8, .output_tokens = 4}, .communicator = "shm"};
-  const std::vector<double> samples = {tpot_ms, tpot_ms + 0.1, tpot_ms + 0.2, tpot_ms, tpot_ms + 0.1, tpot_ms + 0.2};
-  point.tpot_ms = distribution_of(samples);
-  point.ttft_ms = distribution_of(samples);
-  point.mbu_achievable = Spread{.min = 0.5, .mean = 0.55, .max = 0.6};
-  for (int rank = 0; rank < tp; ++rank) point.ranks.push_back({.rank = rank, .achievable_gb_per_s = 10});
-  return point;
-}
 
 std::filesystem::path scratch_file(const char* name) {
   return std::filesystem::temp_directory_path() / (std::string(name) + std::to_string(getpid()));
@@ -39,96 +29,83 @@ std::string content(const std::filesystem::path& path) {
 TEST_CASE("report_json: every field of the contract is there, unknown ones null") {
   const OpenedModel model = open_model({.model = "tiny"});
   const SweepOptions options{.workloads = {{.batch = 1, .prompt_tokens = 8, .output_tokens = 4}}};
-  std::vector<PointResult> points = {a_point(1, 10), a_point(2, 6)};
-  set_speedup(points[1], {points[0]});
-  const Json document = report_json({.command = "scale"}, model, options, points, {}, {}, true);
+  ReportBody body{.points = test::with_speedups({test::a_point(1, 10), test::a_point(2, 6)})};
+  body.advice = {"advice"};
+  body.warnings = {"warning"};
+  const Json document = report_json({.command = "scale", .argv = {"shardscope", "scale"}}, model, options, body);
   for (const char* key : {"schema", "command", "argv", "complete", "environment", "topology", "model", "workload",
                           "protocol", "comparable_key", "results", "advice", "warnings"}) {
     CHECK(document.contains(key));
   }
   CHECK(document["schema"] == "shardscope.report/1");
+  CHECK(document["command"] == "scale");
+  CHECK(document["argv"] == Json::array({"shardscope", "scale"}));
+  CHECK(document["complete"] == false);
   CHECK(document["topology"].is_null());
-  const Json& result = document["results"][1];
-  for (const char* key : {"kind",
-                          "status",
-                          "tp",
-                          "pp",
-                          "placement",
-                          "devices",
-                          "batch",
-                          "prompt_tokens",
-                          "output_tokens",
-                          "ttft_ms",
-                          "tpot_ms",
-                          "itl_ms",
-                          "latency_ms",
-                          "throughput_tokens_per_s",
-                          "requests_per_s",
-                          "mbu_nominal",
-                          "mbu",
-                          "mbu_achievable",
-                          "mbu_useful",
-                          "cache_resident",
-                          "mfu_prefill",
-                          "speedup",
-                          "efficiency",
-                          "comm_share",
-                          "attribution",
-                          "loss",
-                          "ranks",
-                          "memory_bytes_per_gpu",
-                          "verdicts"}) {
-    CAPTURE(key);
-    CHECK(result.contains(key));
-  }
-  for (const char* key : {"mean", "p50", "p90", "p95", "p99", "min", "max", "stddev", "n", "ci95", "supported"}) {
-    CHECK(result["tpot_ms"].contains(key));
-  }
-  CHECK(result["kind"] == "measured");
-  CHECK(result["attribution"].is_null());
-  CHECK(result["mbu"].is_null());
-  CHECK(result["itl_ms"]["p50"].is_null());
-  CHECK(result["itl_ms"]["n"] == 0);
-  CHECK(result["mbu_achievable"]["max"] == 0.6);
-  CHECK(result["ranks"].size() == 2);
-  CHECK(result["speedup"].get<double>() == Approx(10.1 / 6.1));
-  CHECK(result["tp_base"] == 1);
-  CHECK(result["cache_resident"].is_null());
+  CHECK(document["advice"] == Json::array({"advice"}));
+  CHECK(document["warnings"] == Json::array({"warning"}));
+  REQUIRE(document["results"].size() == 2);
+  CHECK(document["results"][1] == point_json(body.points[1], false));
+  CHECK(document["results"][1]["speedup"].get<double>() == Approx(10.1 / 6.1));
+  CHECK(document["results"][1]["samples"].is_null());
 }
 
-namespace {
-
-std::vector<PointResult> with_speedups(std::vector<PointResult> points) {
-  for (size_t i = 0; i < points.size(); ++i)
-    set_speedup(points[i], {points.begin(), points.begin() + static_cast<long>(i)});
-  return points;
+TEST_CASE("report_json: samples on demand, complete when it is") {
+  ReportBody body{.points = {test::full_point()}, .complete = true};
+  const Json document = report_json({.command = "bench", .samples = true}, open_model({.model = "tiny"}), {}, body);
+  CHECK(document["complete"] == true);
+  CHECK(document["results"][0]["samples"].size() == 2);
 }
 
-}  // namespace
-
-TEST_CASE("speedup_advice: one sentence per workload, about the fastest degree") {
-  const auto points = with_speedups({a_point(1, 9.9), a_point(2, 4.9), a_point(4, 5.5)});
-  CHECK(speedup_advice(points) ==
-        std::vector<std::string>{"At batch 1 with 8 + 4 tokens, TP=2 is 2.00x faster than TP=1 (100 % of ideal)."});
-  CHECK(speedup_advice({points[0]}).empty());
+TEST_CASE("report_json: steady if no warm-up ended unsteady; null where none can tell") {
+  const OpenedModel model = open_model({.model = "tiny"});
+  const auto steady_of = [&](const std::vector<std::vector<WarmUp>>& warm_ups) {
+    ReportBody body;
+    for (const std::vector<WarmUp>& visits : warm_ups) {
+      body.points.push_back(test::a_point(1, 5));
+      body.points.back().warm_ups = visits;
+    }
+    return report_json({.command = "scale"}, model, {}, body)["protocol"]["steady"];
+  };
+  const WarmUp unknown{1, std::nullopt, std::nullopt};
+  const WarmUp yes{6, 0.001, true};
+  const WarmUp no{30, 0.1, false};
+  CHECK(steady_of({}).is_null());
+  CHECK(steady_of({{unknown}, {unknown, unknown}}).is_null());
+  CHECK(steady_of({{unknown, yes}, {yes}}) == true);
+  CHECK(steady_of({{yes, yes}, {yes, no}, {yes}}) == false);
+  CHECK(steady_of({{no}, {unknown, yes}}) == false);
 }
 
-TEST_CASE("speedup_advice: nothing from few samples, shared cores or impossible points; no claim within the noise") {
-  auto points = with_speedups({a_point(1, 9.9), a_point(2, 4.9)});
-  SECTION("shared cores") {
-    points[1].oversubscribed = true;
-  }
-  SECTION("impossible") {
-    points[1].status = PointStatus::kInvalid;
-  }
-  SECTION("five samples") {
-    const std::vector<double> five = {4.9, 5, 5.1, 4.9, 5};
-    points[1].tpot_ms = distribution_of(five);
-  }
-  CHECK(speedup_advice(points).empty());
-  const auto close = with_speedups({a_point(1, 5.0), a_point(2, 4.9)});  // 5.0 … 5.2 and 4.9 … 5.1 overlap
-  REQUIRE(speedup_advice(close).size() == 1);
-  CHECK(speedup_advice(close)[0].find("no degree is faster than TP=1 beyond its noise") != std::string::npos);
+TEST_CASE("protocol_json, workload_json: what was asked for, null where a rule decides") {
+  SweepOptions options{.workloads = {{.batch = 2, .prompt_tokens = 8, .output_tokens = 4}}};
+  options.protocol.seed = 7;
+  Json protocol = protocol_json(options);
+  CHECK(protocol["warmup_generations"].is_null());
+  CHECK(protocol["iterations"].is_null());
+  CHECK(protocol["stop_rule"] == options.protocol.stop_rule());
+  CHECK(protocol["passes"] == 2);
+  CHECK(protocol["noise_bound"] == options.protocol.noise_bound);
+  CHECK(protocol["max_seconds"] == options.protocol.max_seconds);
+  CHECK(protocol["order_seed"] == 7);
+  CHECK(protocol["activations"] == "auto");
+  CHECK(workload_json(options) == Json{{"points", {{{"batch", 2}, {"prompt_tokens", 8}, {"output_tokens", 4}}}},
+                                       {"prompt", "random ids"},
+                                       {"prompt_hash", nullptr},
+                                       {"arrival", "static batch"},
+                                       {"seed", 7}});
+  options.protocol.warmup = 2;
+  options.protocol.iterations = 1;
+  options.activations = kernels::ActivationMode::kInt8;
+  options.prompt_ids = {1, 2};
+  protocol = protocol_json(options);
+  CHECK(protocol["warmup_generations"] == 2);
+  CHECK(protocol["iterations"] == 1);
+  CHECK(protocol["stop_rule"] == options.protocol.stop_rule());
+  CHECK(protocol["passes"] == 1);
+  CHECK(protocol["activations"] == "int8");
+  CHECK(workload_json(options)["prompt"] == "text, cut or repeated to length");
+  CHECK(workload_json(options)["prompt_hash"].get<std::string>().size() == 16);
 }
 
 TEST_CASE("document_text: bytes that are not UTF-8 do not stop a report") {
@@ -173,24 +150,6 @@ TEST_CASE("report file: a link is followed, a pipe or device is written to and s
 TEST_CASE("report file: a folder that does not exist is refused before anything is measured") {
   CHECK_THROWS_AS(ReportFile("/no/such/folder/report.json"), UserError);
   CHECK_THROWS_AS(ReportFile("/tmp"), UserError);
-}
-
-TEST_CASE("scale_table: aligned, within 100 columns, n/a where nothing is known") {
-  PointResult lost{.tp = 4, .status = PointStatus::kOutOfMemory};
-  lost.verdicts = {"out_of_memory: needs 1 GB"};
-  std::vector<PointResult> points = {a_point(1, 12345.678), a_point(2, 6), lost};
-  points[0].mbu_achievable.reset();
-  const std::string table = scale_table(points);
-  CHECK(table.find("n/a") != std::string::npos);
-  CHECK(table.find("50..60") != std::string::npos);
-  CHECK(table.find("OOM") != std::string::npos);
-  CHECK(table.find("out_of_memory: needs 1 GB") != std::string::npos);
-  size_t begin = 0;
-  while (begin < table.size()) {
-    const size_t end = table.find('\n', begin);
-    CHECK(end - begin <= 100);
-    begin = end + 1;
-  }
 }
 
 TEST_CASE("shards_json: ranges are half-open and memory is there") {

@@ -1,6 +1,7 @@
 #include "runtime/measure/statistics.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <random>
@@ -54,27 +55,54 @@ TEST_CASE("quantile_ranks: large samples do not underflow") {
   CHECK(std::abs(*ranks.high - (50'000 + 310)) <= 3);
 }
 
-TEST_CASE("distribution_of: intervals cover the true quantile at least 94 % of the time") {
+namespace {
+
+/// P(the interval of order statistics holds the quantile), summed term by term with lgamma: X(low) <= quantile <
+/// X(high) where between low and high - 1 of the n values lie below it.
+double exact_coverage(int64_t n, double q) {
+  const RankInterval ranks = quantile_ranks(n, q);
+  double sum = 0;
+  for (int64_t below = ranks.low.value_or(0); below < ranks.high.value_or(n + 1); ++below) {
+    const auto k = static_cast<double>(below);
+    const auto all = static_cast<double>(n);
+    sum += std::exp(std::lgamma(all + 1) - std::lgamma(k + 1) - std::lgamma(all - k + 1) + k * std::log(q) +
+                    (all - k) * std::log1p(-q));
+  }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("quantile_ranks: the exact coverage is at least 95 % for every n from 6 to 2000") {
+  for (const double q : {0.5, 0.95, 0.99}) {
+    double least = 1;
+    for (int64_t n = 6; n <= 2000; n += n < 400 ? 1 : 37) least = std::min(least, exact_coverage(n, q));
+    CAPTURE(q, least);
+    CHECK(least >= 0.95 - 1e-9);
+    CHECK(exact_coverage(2000, q) <= 0.97);  // and no wider than it must be
+  }
+}
+
+TEST_CASE("distribution_of: intervals cover the true quantile in at least 94 % of simulated samples") {
   std::mt19937_64 random(1);
   std::exponential_distribution<double> draw(1.0);
-  constexpr int kTrials = 2000;
-  struct Setting {
-    int n;
-    double q;
-  };
-  for (const auto& [n, q] :
-       {Setting{6, 0.5}, Setting{25, 0.5}, Setting{72, 0.95}, Setting{200, 0.95}, Setting{400, 0.99}}) {
-    const double truth = -std::log(1 - q);
-    int covered = 0;
+  constexpr int kTrials = 1500;
+  for (const int n : {6, 7, 12, 25, 71, 72, 200, 367, 368, 700, 2000}) {
+    std::array<int, 3> covered{};
     for (int trial = 0; trial < kTrials; ++trial) {
       std::vector<double> samples(n);
       for (double& sample : samples) sample = draw(random);
       const Distribution d = distribution_of(samples);
-      const Interval& interval = q == 0.5 ? d.p50_interval : q == 0.95 ? d.p95_interval : d.p99_interval;
-      covered += interval.low.value_or(-INFINITY) <= truth && truth <= interval.high.value_or(INFINITY) ? 1 : 0;
+      const auto holds = [](const Interval& interval, double q) {
+        const double truth = -std::log(1 - q);
+        return interval.low.value_or(-INFINITY) <= truth && truth <= interval.high.value_or(INFINITY);
+      };
+      covered[0] += holds(d.p50_interval, 0.5) ? 1 : 0;
+      covered[1] += holds(d.p95_interval, 0.95) ? 1 : 0;
+      covered[2] += holds(d.p99_interval, 0.99) ? 1 : 0;
     }
-    CAPTURE(n, q, covered);
-    CHECK(covered >= 0.94 * kTrials);
+    CAPTURE(n, covered[0], covered[1], covered[2]);
+    for (const int count : covered) CHECK(count >= 0.94 * kTrials);
   }
 }
 

@@ -1,6 +1,8 @@
 #include "runtime/measure/sweep.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <set>
 
 #include "parallel/world.hpp"
 #include "runtime/measure/bandwidth.hpp"
@@ -8,110 +10,6 @@
 
 using namespace shardscope;
 using namespace shardscope::runtime;
-
-namespace {
-
-PointResult point_with(int tp, int64_t batch, double tpot_ms, PointStatus status = PointStatus::kOk) {
-  PointResult point{.tp = tp, .workload = {.batch = batch, .prompt_tokens = 4, .output_tokens = 4}, .status = status};
-  point.tpot_ms.p50 = tpot_ms;
-  return point;
-}
-
-}  // namespace
-
-TEST_CASE("set_speedup: against the smallest degree that ran, at equal workload") {
-  std::vector<PointResult> earlier = {point_with(2, 1, 10), point_with(2, 8, 40), point_with(4, 1, 7)};
-  PointResult point = point_with(8, 1, 4);
-  set_speedup(point, earlier);
-  CHECK(point.speedup == Approx(2.5));
-  CHECK(point.efficiency == Approx(2.5 * 2 / 8));
-  PointResult base = point_with(2, 1, 10);
-  set_speedup(base, {});
-  CHECK(base.speedup == Approx(1));
-  CHECK(base.efficiency == Approx(1));
-}
-
-TEST_CASE("set_speedup: a degree that did not fit is no base") {
-  PointResult point = point_with(4, 1, 5);
-  PointResult lost = point_with(1, 1, 0, PointStatus::kOutOfMemory);
-  lost.tpot_ms = {};
-  set_speedup(point, {lost, point_with(2, 1, 9)});
-  CHECK(point.tp_base == 2);
-  CHECK(point.speedup == Approx(1.8));
-}
-
-TEST_CASE("set_speedup: a base whose MBU is impossible is still the base") {
-  PointResult point = point_with(2, 1, 5);
-  set_speedup(point, {point_with(1, 1, 8, PointStatus::kInvalid)});
-  CHECK(point.tp_base == 1);
-  CHECK(point.speedup == Approx(1.6));
-}
-
-namespace {
-
-/// Two ranks that move 8 GB and 6 GB a step of 2 s (4 and 3 GB/s), 2 GB of the first one's replicated.
-PointResult point_to_rate() {
-  PointResult point = point_with(2, 1, 2000);
-  point.ranks = {{.rank = 0,
-                  .bytes = {.weights = 7e9, .kv_read = 0.9e9, .kv_write = 0.1e9, .replicated = 2e9},
-                  .achievable_gb_per_s = 5},
-                 {.rank = 1, .bytes = {.weights = 6e9, .activations = 1e9}, .achievable_gb_per_s = 6}};
-  return point;
-}
-
-}  // namespace
-
-TEST_CASE("set_utilisation: the four MBUs by hand") {
-  PointResult point = point_to_rate();
-  set_utilisation(point, 16e9, {.cache_bytes = int64_t{1} << 25U}, 10);
-  CHECK(point.status == PointStatus::kOk);
-  CHECK(point.cache_resident == false);
-  CHECK(point.ranks[0].mbu == Approx(0.4));
-  CHECK(point.ranks[1].mbu == Approx(0.3));
-  CHECK(point.mbu->mean == Approx(0.35));
-  CHECK(point.mbu_achievable->max == Approx(0.8));
-  CHECK(point.mbu_achievable->min == Approx(0.5));
-  CHECK(point.ranks[0].mbu_useful == Approx(0.3));
-  CHECK(point.mbu_nominal == Approx(16e9 / 2 / 20e9));
-  CHECK(point.verdicts.empty());
-}
-
-TEST_CASE("set_utilisation: without a peak only the achievable one, without a cache size no verdict") {
-  PointResult point = point_to_rate();
-  set_utilisation(point, 16e9, {}, std::nullopt);
-  CHECK_FALSE(point.mbu.has_value());
-  CHECK_FALSE(point.mbu_nominal.has_value());
-  CHECK_FALSE(point.cache_resident.has_value());
-  CHECK(point.mbu_achievable.has_value());
-}
-
-TEST_CASE("set_utilisation: what fits the caches has no MBU against memory") {
-  PointResult point = point_to_rate();
-  set_utilisation(point, 16e9, {.cache_bytes = 14'000'000'000}, 10);
-  CHECK(point.cache_resident == true);
-  CHECK_FALSE(point.mbu.has_value());
-  CHECK(point.verdicts.size() == 1);
-}
-
-TEST_CASE("set_utilisation: more than 100 % of anything makes the point invalid") {
-  PointResult by_peak = point_to_rate();
-  set_utilisation(by_peak, 1e9, {}, 3.9);
-  CHECK(by_peak.status == PointStatus::kInvalid);
-  PointResult by_nominal = point_to_rate();
-  set_utilisation(by_nominal, 50e9, {}, 10);
-  CHECK(by_nominal.status == PointStatus::kInvalid);
-  PointResult by_measurement = point_to_rate();
-  by_measurement.ranks[1].achievable_gb_per_s = 2.9;
-  set_utilisation(by_measurement, 1e9, {}, std::nullopt);
-  CHECK(by_measurement.status == PointStatus::kInvalid);
-  CHECK(by_measurement.verdicts.front().rfind("invalid: ", 0) == 0);
-}
-
-TEST_CASE("set_speedup: without a TPOT there is none") {
-  PointResult point{.tp = 2};
-  set_speedup(point, {});
-  CHECK_FALSE(point.speedup.has_value());
-}
 
 TEST_CASE("prompt_of_length: exact, seeded, within the vocabulary") {
   const auto a = prompt_of_length(300, {}, 50, 7, 0);
@@ -124,36 +22,116 @@ TEST_CASE("prompt_of_length: exact, seeded, within the vocabulary") {
   CHECK(prompt_of_length(2, {1, 2, 3}, 50, 0, 0) == std::vector<int32_t>{1, 2});
 }
 
-TEST_CASE("run_sweep: one rank measures every workload and its figures hang together") {
+namespace {
+
+/// A sweep of the tiny model on this process alone.
+std::vector<PointResult> sweep_tiny(SweepOptions options, const SweepProgress& progress = {}) {
   parallel::World world({});
   const auto backend = kernels::make_cpu_backend({.threads = 1});
   const OpenedModel model = open_model({.model = "tiny"});
-  SweepOptions options{.degrees = {1},
-                       .workloads = {{.batch = 1, .prompt_tokens = 5, .output_tokens = 6},
-                                     {.batch = 3, .prompt_tokens = 4, .output_tokens = 2},
-                                     {.batch = 1, .prompt_tokens = 3, .output_tokens = 1}},
-                       .warmup = 1,
-                       .iterations = 2,
-                       .valid_vocab = model.config.vocab,
-                       .place_of_group = [](int) { return GroupPlace{.cache_bytes = int64_t{1} << 40U}; },
-                       .peak_gb_per_s = 100};
-  size_t announced = 0;
-  const auto points = run_sweep(world, *backend, model, options,
-                                {.say = [](const std::string&) {}, .point = [&](const PointResult&) { ++announced; }});
+  options.degrees = {1};
+  options.valid_vocab = model.config.vocab;
+  return run_sweep(world, *backend, model, options, progress);
+}
+
+}  // namespace
+
+TEST_CASE("run_sweep: one rank measures every workload and its figures hang together") {
+  const topology::ActivityProbe probe({0});
+  const SweepOptions options{.workloads = {{.batch = 1, .prompt_tokens = 5, .output_tokens = 6},
+                                           {.batch = 3, .prompt_tokens = 4, .output_tokens = 2},
+                                           {.batch = 1, .prompt_tokens = 3, .output_tokens = 1}},
+                             .protocol = {.warmup = 1, .iterations = 3},
+                             .place_of_group = [](int) { return GroupPlace{.cache_bytes = int64_t{1} << 40U}; },
+                             .activity = &probe,
+                             .peaks = {.gb_per_s = 100, .tflops = 1000}};
+  std::vector<std::vector<size_t>> changes;
+  std::vector<PointStatus> first_states;
+  std::vector<double> fractions;
+  const auto points =
+      sweep_tiny(options, {.say = [](const std::string&) {},
+                           .points =
+                               [&](const std::vector<PointResult>& known, const std::vector<size_t>& changed) {
+                                 if (changes.empty()) {
+                                   for (const PointResult& point : known) first_states.push_back(point.status);
+                                 }
+                                 changes.push_back(changed);
+                               },
+                           .tick = [&](double fraction, const std::string&) { fractions.push_back(fraction); }});
   REQUIRE(points.size() == 3);
-  CHECK(announced == 3);
-  CHECK(points[0].generations == 2);
-  CHECK(points[0].tpot_ms.n == 2);
-  CHECK(points[0].itl_ms.n == 2 * 5);
+  CHECK(changes == std::vector<std::vector<size_t>>{{0, 1, 2}, {0, 1, 2}});  // a visit up, a visit down
+  CHECK(first_states == std::vector<PointStatus>(3, PointStatus::kIncomplete));
+  CHECK(std::is_sorted(fractions.begin(), fractions.end()));
+  CHECK(fractions.back() <= 1);
+  CHECK(points[0].status == PointStatus::kOk);
+  CHECK(points[0].generations == 3);
+  CHECK(points[0].tpot_ms.n == 3);
+  CHECK(points[0].itl_ms.n == 3 * 5);
+  REQUIRE(points[0].samples.size() == 3);
+  CHECK(points[0].samples[1].pass == 0);
+  CHECK(points[0].samples[2].pass == 1);
+  CHECK(points[0].warm_ups.size() == 2);
+  CHECK(points[0].noise.pass_shift.has_value());
   CHECK(points[0].cache_resident == true);  // everything fits a tebibyte
   CHECK_FALSE(points[0].mbu.has_value());   // then no figure against memory
   CHECK_FALSE(points[0].mbu_nominal.has_value());
   REQUIRE(points[0].mbu_achievable.has_value());
   CHECK(points[0].mbu_achievable->min > 0);
+  CHECK(points[0].mfu_prefill > 0);
   CHECK(points[0].latency_ms.p50 >= points[0].ttft_ms.p50);
+  CHECK(points[0].cold_ttft_ms > 0);
+  CHECK_FALSE(points[0].text_cost.has_value());  // the tiny model has no tokenizer
   CHECK(points[1].throughput_tokens_per_s > 0);
   CHECK_FALSE(points[2].tpot_ms.p50.has_value());  // one output token: undefined
   CHECK_FALSE(points[2].speedup.has_value());
+}
+
+TEST_CASE("run_sweep: a single generation is one visit") {
+  const auto points = sweep_tiny({.workloads = {{.batch = 1, .prompt_tokens = 5, .output_tokens = 3}},
+                                  .protocol = {.warmup = 1, .iterations = 1}});
+  CHECK(points[0].status == PointStatus::kOk);
+  CHECK(points[0].generations == 1);
+  CHECK(points[0].warm_ups.size() == 1);
+  CHECK(points[0].verdicts.front().rfind("too_few: ", 0) == 0);
+}
+
+TEST_CASE("run_sweep: points of an earlier run are taken over as they are") {
+  PointResult earlier{.tp = 1, .workload = {.batch = 2, .prompt_tokens = 5, .output_tokens = 3}};
+  earlier.tpot_ms.p50 = 123;
+  earlier.verdicts = {"noise: from before"};
+  const std::vector<Workload> workloads = {{.batch = 1, .prompt_tokens = 5, .output_tokens = 3}, earlier.workload};
+  std::set<size_t> changed;
+  const auto points = sweep_tiny(
+      {.workloads = workloads, .protocol = {.warmup = 1, .iterations = 2}, .done = {earlier}},
+      {.points = [&](const auto&, const std::vector<size_t>& which) { changed.insert(which.begin(), which.end()); }});
+  REQUIRE(points.size() == 2);
+  CHECK(points[0].generations == 2);
+  CHECK(points[1].tpot_ms.p50 == 123);
+  CHECK(points[1].verdicts == earlier.verdicts);
+  CHECK(changed == std::set<size_t>{0});
+}
+
+TEST_CASE("run_sweep: what fits only alone gets shards of its own, and both are measured") {
+  const OpenedModel model = open_model({.model = "tiny"});
+  const parallel::ShardPlan plan = plan_shards(shard_dimensions(model.config), 1);
+  const Workload wide{.batch = 16, .prompt_tokens = 2, .output_tokens = 3};
+  const Workload longer{.batch = 1, .prompt_tokens = 40, .output_tokens = 3};
+  const auto bytes_of = [&](const std::vector<Workload>& together) {
+    return planned_group_bytes(model.config, *model.weights, plan, decoder_options(together, 16));
+  };
+  const int64_t either = std::max(bytes_of({wide}), bytes_of({longer}));
+  REQUIRE(bytes_of({wide, longer}) > either);
+  std::vector<std::vector<size_t>> changes;
+  const auto points =
+      sweep_tiny({.workloads = {wide, longer},
+                  .protocol = {.warmup = 1, .iterations = 2},
+                  .max_step_tokens = 16,
+                  .free_memory_bytes = either},
+                 {.points = [&](const auto&, const std::vector<size_t>& which) { changes.push_back(which); }});
+  CHECK(points[0].status == PointStatus::kOk);
+  CHECK(points[1].status == PointStatus::kOk);
+  // Up: the first set, the second; down: the second, the first. Point 1 is not known at first.
+  CHECK(changes == std::vector<std::vector<size_t>>{{0}, {1}, {1}, {0}});
 }
 
 TEST_CASE("run_sweep: the bytes read for the bandwidth are those of the point, whatever the other batches") {
@@ -172,33 +150,27 @@ TEST_CASE("run_sweep: the bytes read for the bandwidth are those of the point, w
 }
 
 TEST_CASE("run_sweep: --max-seconds ends a point and says so") {
-  parallel::World world({});
-  const auto backend = kernels::make_cpu_backend({.threads = 1});
-  const OpenedModel model = open_model({.model = "tiny"});
-  const SweepOptions options{.degrees = {1},
-                             .workloads = {{.batch = 1, .prompt_tokens = 2, .output_tokens = 3}},
-                             .warmup = 1,
-                             .iterations = 1'000'000,
-                             .max_seconds = 0.05,
-                             .valid_vocab = model.config.vocab};
-  const auto points = run_sweep(world, *backend, model, options,
-                                {.say = [](const std::string&) {}, .point = [](const PointResult&) {}});
-  CHECK(points[0].ended_by_time);
+  const auto points = sweep_tiny({.workloads = {{.batch = 1, .prompt_tokens = 2, .output_tokens = 3}},
+                                  .protocol = {.warmup = 1, .iterations = 1'000'000, .max_seconds = 0.05}});
+  CHECK(points[0].unmet.has_value());
   CHECK(points[0].generations < 1'000'000);
-  CHECK(points[0].verdicts.back().rfind("time_limit: ", 0) == 0);
+  const auto& verdicts = points[0].verdicts;
+  CHECK(std::any_of(verdicts.begin(), verdicts.end(), [](const auto& text) { return text.rfind("limit: ", 0) == 0; }));
 }
 
-TEST_CASE("run_sweep: a model that does not fit is a row, not an end") {
-  parallel::World world({});
-  const auto backend = kernels::make_cpu_backend({.threads = 1});
+TEST_CASE("run_sweep: a workload that does not fit is a row, not an end") {
   const OpenedModel model = open_model({.model = "tiny"});
-  SweepOptions options{.degrees = {1},
-                       .workloads = {{.batch = 1, .prompt_tokens = 5, .output_tokens = 6}},
-                       .valid_vocab = model.config.vocab,
-                       .host_memory_bytes = 1000};
-  const auto points = run_sweep(world, *backend, model, options,
-                                {.say = [](const std::string&) {}, .point = [](const PointResult&) {}});
-  REQUIRE(points.size() == 1);
-  CHECK(points[0].status == PointStatus::kOutOfMemory);
-  CHECK_FALSE(points[0].verdicts.empty());
+  const parallel::ShardPlan plan = plan_shards(shard_dimensions(model.config), 1);
+  const Workload small{.batch = 1, .prompt_tokens = 5, .output_tokens = 6};
+  const Workload large{.batch = 64, .prompt_tokens = 50, .output_tokens = 6};
+  const int64_t room = planned_group_bytes(model.config, *model.weights, plan, decoder_options({small}, 512));
+  size_t calls = 0;
+  const auto points =
+      sweep_tiny({.workloads = {small, large}, .protocol = {.warmup = 1, .iterations = 2}, .free_memory_bytes = room},
+                 {.points = [&](const auto&, const auto&) { ++calls; }});
+  REQUIRE(points.size() == 2);
+  CHECK(points[0].status == PointStatus::kOk);
+  CHECK(points[1].status == PointStatus::kOutOfMemory);
+  CHECK(points[1].verdicts.front().rfind("out_of_memory: ", 0) == 0);
+  CHECK(calls == 3);  // the refused ones at once, then two visits
 }

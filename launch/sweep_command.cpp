@@ -1,0 +1,214 @@
+#include "launch/sweep_command.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.hpp"
+#include "launch/config_file.hpp"
+#include "launch/environment.hpp"
+#include "launch/interrupt.hpp"
+#include "launch/output.hpp"
+#include "launch/prompts.hpp"
+#include "launch/sweep_record.hpp"
+#include "runtime/report/comparable.hpp"
+#include "runtime/report/document.hpp"
+#include "runtime/report/table.hpp"
+#include "runtime/report/table_text.hpp"
+#include "topology/activity.hpp"
+
+namespace shardscope::launch {
+namespace {
+
+using runtime::PointResult;
+
+constexpr const char* kEnd = "end of the sweep";  // what ranks wait for
+constexpr std::chrono::milliseconds kForRank0{900};
+
+std::vector<int32_t> real_prompt(const SweepArguments& arguments, const runtime::OpenedModel& model, Session& session) {
+  if (!arguments.prompt_file) return {};
+  std::vector<std::vector<int32_t>> ids;
+  if (session.speaks()) {
+    PromptOptions prompts{.file = arguments.prompt_file};
+    prompts.alive = [&] { session.world.progress("reading standard input"); };
+    ids.push_back(encode_prompts(prompts, arguments.sweep.tokenizer, model.config).front().ids);
+  }
+  return share_ids(session, ids).front();
+}
+
+void print_plan(const SweepArguments& arguments, const runtime::OpenedModel& model, Session& session) {
+  if (!session.speaks()) return;
+  const runtime::SweepOptions& sweep = arguments.sweep;
+  const runtime::Workload& workload = sweep.workloads.front();  // whose bytes per step are shown
+  const runtime::DecoderOptions shape = runtime::decoder_options(sweep.workloads, sweep.max_step_tokens);
+  const std::string document = runtime::document_text(shards_json(model, sweep.degrees, workload, shape));
+  if (arguments.files.json == "-") {
+    write_out(document);
+    return;
+  }
+  if (!arguments.files.json.empty()) report_file(arguments.files.json, arguments.model).finish(document);
+  write_out(shards_table(model, sweep.degrees, workload, shape));
+}
+
+std::vector<std::string> warnings_of(const Place& place, const Session& session) {
+  if (!place.oversubscribed) return {};
+  return {
+      fmt::format("ranks > cores: {} ranks with {} thread{} each share {} usable cores; degrees above {} show "
+                  "overhead, not scaling",
+                  session.world.host_size(), place.threads, place.threads == 1 ? "" : "s", place.host.usable_cores(),
+                  std::max<int64_t>(1, place.host.usable_cores() / place.threads))};
+}
+
+/// What shards may take: the host's memory or the cgroup's limit, or less where others have taken of it. 0: unknown.
+int64_t free_memory_bytes(const runtime::Environment& environment) {
+  const int64_t limit = environment.memory_limit_bytes;
+  const int64_t available = environment.system.memory_available_bytes.value_or(limit);
+  return limit == 0 ? available : std::min(limit, available);
+}
+
+/// Reads the report that --resume names, on rank 0. `planned`: this run's own, still without points.
+void take_over(SweepArguments& arguments, const runtime::Json& planned, std::vector<std::string>& warnings,
+               const Session& session) {
+  const std::string& file = arguments.files.resume;
+  if (file.empty()) return;
+  runtime::Continued earlier = runtime::continue_report(file, planned);
+  const std::vector<int>& degrees = arguments.sweep.degrees;
+  const auto left_out = std::erase_if(earlier.points, [&](const PointResult& point) {
+    return std::find(degrees.begin(), degrees.end(), point.tp) == degrees.end();
+  });
+  const size_t points = degrees.size() * arguments.sweep.workloads.size();
+  if (!arguments.model.quiet()) {
+    session.note(fmt::format("{} of {} points are taken over from {}", earlier.points.size(), points, file));
+  }
+  if (left_out > 0) {
+    earlier.warnings.push_back(fmt::format("{} point{} of {} left out: --tp does not name {} degree", left_out,
+                                           left_out == 1 ? "" : "s", file, left_out == 1 ? "its" : "their"));
+  }
+  const bool had_samples = std::any_of(earlier.points.begin(), earlier.points.end(),
+                                       [](const PointResult& point) { return !point.samples.empty(); });
+  if (had_samples && !arguments.samples) {
+    earlier.warnings.push_back(fmt::format("the samples in {} are left out: --samples keeps them", file));
+  }
+  warnings.insert(warnings.end(), earlier.warnings.begin(), earlier.warnings.end());
+  arguments.sweep.done = std::move(earlier.points);
+}
+
+void note_files(const ReportFiles& files, const SweepArguments& arguments, const Session& session) {
+  if (arguments.model.quiet()) return;
+  for (const auto* file : {&files.json, &files.csv}) {
+    const auto partial = *file ? (*file)->partial_path() : std::nullopt;
+    if (partial) session.note("until the end, points are kept in " + *partial);
+  }
+}
+
+void print_results(const SweepKind& kind, const SweepArguments& arguments, const SweepRecord& record,
+                   const std::vector<PointResult>& points, const Session& session) {
+  std::string table = fmt::format("\n{}", kind.table(points));
+  for (const std::string& sentence : kind.advice(points)) table += fmt::format("\n{}", runtime::wrapped(sentence));
+  if (arguments.files.on_standard_output()) {
+    session.note(table);
+    write_out(arguments.files.json == "-" ? record.json_text() : record.csv_text());
+  } else {
+    write_out(table);
+  }
+  for (const std::string& name : {arguments.files.json, arguments.files.csv}) {
+    if (!name.empty() && name != "-" && !arguments.model.quiet()) session.note("report: " + name);
+  }
+}
+
+/// Ends the process's part in the run: on this host no rank says anything after it.
+void say_interrupted(SweepRecord& record, const char* signal, Session& session) {
+  const bool ours = session.world.announce_end(1, std::string("interrupted by ") + signal);
+  const std::string words = record.interrupted(signal);
+  write_error(fmt::format("shardscope: {}{}\n", ours ? "error: " : "", words));
+}
+
+/// What another rank does: leaves rank 0 its time. Of the second that Open MPI gives all ranks, nothing is left once
+/// the first of them has ended. Only then, where rank 0 was not told to end, does this one say why it does.
+void hold_on(const char* signal, Session& session) {
+  std::this_thread::sleep_for(kForRank0);
+  const std::string words = std::string("interrupted by ") + signal;
+  if (!session.world.announce_end(1, words)) return;
+  write_error(fmt::format("shardscope: error: {}, rank {} on {}\n", words, session.world.rank(), session.world.host()));
+}
+
+/// What rank 0 does more than the others: it shows, keeps and writes what is measured.
+void measure_recorded(const SweepRecord::Subject& subject, ReportFiles files, std::vector<std::string> warnings,
+                      kernels::Backend& backend, Session& session) {
+  const SweepArguments& arguments = subject.arguments;
+  SweepRecord record(subject, std::move(files), std::move(warnings));
+  // Declared last: when something fails while a signal is being answered, its end comes before that of what it uses.
+  std::optional<InterruptWatch> watch(std::in_place,
+                                      [&](const char* signal) { say_interrupted(record, signal, session); });
+  const std::vector<PointResult> points =
+      run_sweep(session.world, backend, subject.model, arguments.sweep, record.progress());
+  record.finish(points);
+  watch.reset();
+  print_results(subject.kind, arguments, record, points, session);
+  session.world.barrier(kEnd);
+  if (std::all_of(points.begin(), points.end(),
+                  [](const PointResult& point) { return point.status == runtime::PointStatus::kOutOfMemory; })) {
+    throw SystemError("nothing was measured: no point fits this host's memory", subject.model.config.name,
+                      "use a smaller or quantised model, --layers, or shorter lengths");
+  }
+}
+
+void measure(const SweepKind& kind, SweepArguments& arguments, const runtime::OpenedModel& model, Session& session) {
+  std::optional<ReportFiles> files;
+  if (session.speaks()) files.emplace(arguments);
+  const Place place = take_place(session, arguments.model.threads);
+  const topology::ActivityProbe activity(place.cores);
+  std::optional<runtime::Tokenizer> tokenizer;
+  if (session.speaks() && model.tokenizer) tokenizer.emplace(*model.tokenizer);
+  runtime::SweepOptions& sweep = arguments.sweep;
+  sweep.place_of_group = [&](int tp) { return group_place(session.world, place, tp); };
+  sweep.activity = &activity;
+  sweep.threads = place.threads;
+  sweep.valid_vocab = valid_vocabulary(model);
+  sweep.tokenizer = tokenizer ? &*tokenizer : nullptr;
+  sweep.prompt_ids = real_prompt(arguments, model, session);
+  const auto backend = backend_for(arguments.model, place, session);
+  runtime::ReportHeader header{.command = kind.defaults.command,
+                               .argv = session.argv,
+                               .environment = capture_environment(session, place, backend->description()),
+                               .samples = arguments.samples};
+  header.environment.peak_gb_per_s = sweep.peaks.gb_per_s;
+  header.environment.peak_tflops = sweep.peaks.tflops;
+  sweep.free_memory_bytes = free_memory_bytes(header.environment);
+  if (!session.speaks()) {
+    const InterruptWatch watch([&](const char* signal) { hold_on(signal, session); });
+    run_sweep(session.world, *backend, model, sweep, {});
+    session.world.barrier(kEnd);
+    return;
+  }
+  std::vector<std::string> warnings = warnings_of(place, session);
+  take_over(arguments, report_json(header, model, sweep, {}), warnings, session);
+  for (const std::string& warning : warnings) session.note("warning: " + warning);
+  note_files(*files, arguments, session);
+  measure_recorded({kind, arguments, model, header}, std::move(*files), std::move(warnings), *backend, session);
+}
+
+}  // namespace
+
+int sweep_command(const SweepKind& kind, Session& session, const std::vector<std::string>& words) {
+  const po::options_description options = sweep_option_list(kind.defaults);
+  const Settings settings = command_settings(options, words, kind.defaults.command, session);
+  if (settings.values["help"].as<bool>()) {
+    if (session.speaks()) write_out(help_text(kind.defaults.command, kind.what_it_does, options, kind.example));
+    return 0;
+  }
+  SweepArguments arguments =
+      settings.with_origins([&] { return sweep_arguments(settings.values, kind.defaults, session); });
+  const runtime::OpenedModel model = open_model_noted(arguments.model, session);
+  check_lengths(arguments.sweep, model.config);
+  if (arguments.model.dry_run) {
+    print_plan(arguments, model, session);
+    return 0;
+  }
+  measure(kind, arguments, model, session);
+  return 0;
+}
+
+}  // namespace shardscope::launch

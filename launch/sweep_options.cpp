@@ -1,0 +1,193 @@
+#include "launch/sweep_options.hpp"
+
+#include <cmath>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.hpp"
+
+namespace shardscope::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kLongest = 1 << 24;
+constexpr int64_t kLargestBatch = 4096;
+
+std::vector<runtime::Workload> workloads_of(const po::variables_map& values) {
+  const auto list = [&](const char* name, int64_t most) {
+    return parse_list(values[name].as<std::string>(), std::string("--") + name, 1, most);
+  };
+  std::vector<runtime::Workload> workloads;
+  for (const int64_t prompt : list("prompt-tokens", kLongest)) {
+    for (const int64_t output : list("output-tokens", kLongest)) {
+      for (const int64_t batch : list("batch", kLargestBatch)) {
+        workloads.push_back({.batch = batch, .prompt_tokens = prompt, .output_tokens = output});
+      }
+    }
+  }
+  return workloads;
+}
+
+double positive(const po::variables_map& values, const char* name, const char* what, const char* remedy) {
+  const auto value = values[name].as<double>();
+  if (value > 0 && std::isfinite(value)) return value;
+  throw UserError(std::string("not a positive ") + what, std::string("--") + name, remedy);
+}
+
+runtime::Protocol protocol_of(const po::variables_map& values, const SweepDefaults& defaults, uint64_t seed) {
+  runtime::Protocol protocol = defaults.protocol;
+  if (values.count("warmup") > 0) {
+    protocol.warmup = values["warmup"].as<int64_t>();
+    check_range(*protocol.warmup, "--warmup", 1, 1000);
+  }
+  if (values.count("iterations") > 0) {
+    protocol.iterations = values["iterations"].as<int64_t>();
+    check_range(*protocol.iterations, "--iterations", 1, 1'000'000);
+  }
+  protocol.max_seconds = positive(values, "max-seconds", "number of seconds", "use e.g. 60");
+  protocol.seed = seed;
+  return protocol;
+}
+
+std::string text_of(const po::variables_map& values, const char* name) {
+  return values.count(name) > 0 ? values[name].as<std::string>() : "";
+}
+
+/// A name for the file however it is reached; files that do not exist yet have one, too.
+fs::path resolved(const std::string& name) {
+  std::error_code code;
+  const fs::path path = fs::weakly_canonical(fs::absolute(name, code), code);
+  return code ? fs::path(name) : path;
+}
+
+bool same_file(const fs::path& a, const fs::path& b) {
+  std::error_code code;
+  return a == b || (fs::equivalent(a, b, code) && !code);
+}
+
+/// Whether writing `report` (or its partial file) writes to `other`, too.
+bool overwrites(const std::string& report, const fs::path& other) {
+  const fs::path target = resolved(report);
+  return same_file(target, other) || same_file(target.string() + ".partial", other);
+}
+
+bool is_file(const std::string& name) {
+  return !name.empty() && name != "-";
+}
+
+}  // namespace
+
+po::options_description sweep_option_list(const SweepDefaults& defaults) {
+  const std::string degrees =
+      fmt::format("tensor-parallel degrees: 1,2,4 or 1..8 or 1..8x2; default: {}the number of ranks",
+                  defaults.powers_of_two ? "1, 2, 4, … and " : "");
+  const std::string iterations = fmt::format(
+      "generations measured per point, exactly; default: at least {} and until the median is known to "
+      "within {:g} %",
+      defaults.protocol.least_generations, defaults.protocol.noise_bound * 100);
+  po::options_description options("options");
+  options.add_options()                                                                                               //
+      ("tp", po::value<std::string>()->value_name("LIST"), degrees.c_str())                                           //
+      ("batch", po::value<std::string>()->default_value("1")->value_name("LIST"), "sequences at once")                //
+      ("prompt-tokens", po::value<std::string>()->default_value("512")->value_name("LIST"), "tokens of each prompt")  //
+      ("output-tokens", po::value<std::string>()->default_value("128")->value_name("LIST"), "tokens generated")       //
+      ("prompt-file", po::value<std::string>()->value_name("FILE"),
+       "text for the prompts, cut or repeated to their length; default: random tokens")  //
+      ("warmup", po::value<int64_t>()->value_name("N"),
+       "generations before measuring, exactly, at each of the two visits of a degree; default: at least 3 and until "
+       "steady")                                                                 //
+      ("iterations", po::value<int64_t>()->value_name("N"), iterations.c_str())  //
+      ("max-seconds", po::value<double>()->default_value(defaults.protocol.max_seconds)->value_name("S"),
+       "longest measuring time of a point; warming up may take half as long more")  //
+      ("peak-bandwidth", po::value<double>()->value_name("GB_PER_S"),
+       "data-sheet memory bandwidth of one rank's share in GB/s (10^9); without it MBU against it is null")  //
+      ("peak-tflops", po::value<double>()->value_name("TFLOPS"),
+       "dense compute peak of one rank's share in TFLOP/s (10^12); without it MFU is null")                        //
+      ("samples", po::bool_switch(), "keep each generation's figures in the report")                               //
+      ("json", po::value<std::string>()->value_name("FILE"), "write the report; - for standard output")            //
+      ("csv", po::value<std::string>()->value_name("FILE"), "write a line for each point; - for standard output")  //
+      ("resume", po::value<std::string>()->value_name("FILE"),
+       "take over the points of an earlier report of the same run, e.g. report.json.partial");
+  add_model_options(options);
+  return options;
+}
+
+SweepArguments sweep_arguments(const po::variables_map& values, const SweepDefaults& defaults, Session& session) {
+  SweepArguments arguments{.model = model_options(values, session)};
+  runtime::SweepOptions& sweep = arguments.sweep;
+  sweep.degrees = sweep_degrees(values, defaults, session.world.size(), arguments.model.dry_run);
+  sweep.workloads = workloads_of(values);
+  sweep.protocol = protocol_of(values, defaults, arguments.model.open.seed);
+  if (values.count("peak-bandwidth") > 0) {
+    sweep.peaks.gb_per_s = positive(values, "peak-bandwidth", "bandwidth", "use GB/s, e.g. 200");
+  }
+  if (values.count("peak-tflops") > 0) {
+    sweep.peaks.tflops = positive(values, "peak-tflops", "compute peak", "use TFLOP/s, e.g. 2.5");
+  }
+  sweep.communicator = arguments.model.communicator;
+  sweep.activations = arguments.model.activations;
+  if (values.count("prompt-file") > 0) arguments.prompt_file = values["prompt-file"].as<std::string>();
+  arguments.samples = values["samples"].as<bool>();
+  arguments.files = {
+      .json = text_of(values, "json"), .csv = text_of(values, "csv"), .resume = text_of(values, "resume")};
+  check_files(arguments.files);
+  if (arguments.samples && arguments.files.json.empty()) {
+    throw UserError("the samples are part of the report alone", "--samples", "add --json FILE");
+  }
+  for (const char* name : {"csv", "resume"}) {
+    if (!arguments.model.dry_run || values.count(name) == 0) continue;
+    throw UserError("--dry-run measures no points", std::string("--") + name, "leave one of them out");
+  }
+  return arguments;
+}
+
+std::vector<int> sweep_degrees(const po::variables_map& values, const SweepDefaults& defaults, int ranks,
+                               bool dry_run) {
+  std::vector<int> degrees;
+  if (values.count("tp") == 0) {
+    for (int degree = 1; defaults.powers_of_two && degree < ranks; degree *= 2) degrees.push_back(degree);
+    degrees.push_back(ranks);
+    return degrees;
+  }
+  const int64_t most = std::max(ranks, parallel::kMaxRanks);
+  for (const int64_t degree : parse_list(values["tp"].as<std::string>(), "--tp", 1, most)) {
+    degrees.push_back(static_cast<int>(degree));
+  }
+  if (degrees.back() > ranks && !dry_run) {
+    throw UserError(fmt::format("{} rank{} started, --tp {}", ranks, ranks == 1 ? "" : "s", degrees.back()),
+                    "command line",
+                    fmt::format("start more ranks (mpirun -np {} …) or use degrees up to {}", degrees.back(), ranks));
+  }
+  return degrees;
+}
+
+void check_files(const SweepFiles& files) {
+  if (files.json == "-" && files.csv == "-") {
+    throw UserError("two documents for standard output", "--json -, --csv -", "name a file for one of them");
+  }
+  if (!is_file(files.csv)) return;
+  const fs::path csv = resolved(files.csv);
+  if (is_file(files.json) && (overwrites(files.json, csv) || overwrites(files.csv, resolved(files.json)))) {
+    throw UserError(fmt::format("--json and --csv would overwrite each other ({}, {})", files.json, files.csv),
+                    "command line", "name two files");
+  }
+  if (!files.resume.empty() && overwrites(files.csv, resolved(files.resume))) {
+    throw UserError(fmt::format("--csv {} would overwrite the report that --resume reads", files.csv), "command line",
+                    "name another file");
+  }
+}
+
+void check_lengths(const runtime::SweepOptions& sweep, const runtime::ModelConfig& config) {
+  for (const runtime::Workload& workload : sweep.workloads) {
+    const int64_t length = workload.prompt_tokens + workload.output_tokens;
+    if (length > config.max_positions) {
+      throw UserError(fmt::format("{} prompt + {} output tokens exceed the model's context of {}",
+                                  workload.prompt_tokens, workload.output_tokens, config.max_positions),
+                      "--prompt-tokens, --output-tokens", "use shorter ones");
+    }
+  }
+}
+
+}  // namespace shardscope::launch

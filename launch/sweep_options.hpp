@@ -1,0 +1,53 @@
+// The options of `bench` and `scale`: what is measured, by which rules, and where the report goes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/command_line.hpp"
+#include "launch/config_file.hpp"
+#include "launch/model_options.hpp"
+#include "launch/session.hpp"
+#include "runtime/measure/sweep.hpp"
+
+namespace shardscope::launch {
+
+/// What differs between the two commands before anything is measured.
+struct SweepDefaults {
+  const char* command;
+  bool powers_of_two;          // --tp: 1, 2, 4, … and the number of ranks; else that number alone
+  runtime::Protocol protocol;  // without --warmup, --iterations, --max-seconds, --seed
+};
+
+/// Files as they were named; empty: not asked for; "-": standard output.
+struct SweepFiles {
+  std::string json, csv;
+  std::string resume;  // the report of an earlier run
+
+  bool on_standard_output() const { return json == "-" || csv == "-"; }
+};
+
+struct SweepArguments {
+  ModelOptions model;
+  runtime::SweepOptions sweep;
+  std::optional<std::string> prompt_file;
+  SweepFiles files;
+  bool samples = false;
+};
+
+po::options_description sweep_option_list(const SweepDefaults& defaults);
+
+/// Throws UserError.
+SweepArguments sweep_arguments(const po::variables_map& values, const SweepDefaults& defaults, Session& session);
+
+/// --tp, or the command's default. dry_run: degrees beyond the ranks are welcome. Throws UserError.
+std::vector<int> sweep_degrees(const po::variables_map& values, const SweepDefaults& defaults, int ranks, bool dry_run);
+
+/// Throws UserError where the files' names, or their .partial names, would overwrite each other or what is to be read.
+void check_files(const SweepFiles& files);
+
+/// Throws UserError unless every workload fits the model's context.
+void check_lengths(const runtime::SweepOptions& sweep, const runtime::ModelConfig& config);
+
+}  // namespace shardscope::launch

@@ -1,0 +1,159 @@
+#include "runtime/measure/protocol.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include <fmt/format.h>
+
+namespace shardscope::runtime {
+namespace {
+
+constexpr int64_t kMostGenerations = 2000;  // of one visit: p99 has a closed interval from 368 on
+constexpr double kWarmUpShare = 0.3;        // of a visit, for the estimate of what is done
+
+double median_of(std::span<const double> values) {
+  std::vector<double> ascending(values.begin(), values.end());
+  std::sort(ascending.begin(), ascending.end());
+  return quantile_sorted(ascending, 0.5);
+}
+
+/// The part of `all` that falls to visit `pass` of `passes`; the first one takes what is left over.
+int64_t share_of(int64_t all, int pass, int passes) {
+  return (all + passes - 1 - pass) / passes;
+}
+
+bool warm_enough(const Protocol& protocol, std::span<const double> latencies_ms, double seconds) {
+  const auto n = static_cast<int64_t>(latencies_ms.size());
+  if (protocol.warmup) return n >= *protocol.warmup;
+  if (n < kLeastWarmUp) return false;
+  const std::optional<double> change = steadiness(latencies_ms);
+  const bool steady = change && std::abs(*change) < kSteadyChange;
+  return steady || n >= kLongestWarmUp || seconds >= protocol.max_seconds / protocol.passes() / 2;
+}
+
+/// How far a point is, for progress alone.
+double estimated_fraction(const Protocol& protocol, int pass, const VisitRecord& record) {
+  const int64_t target = share_of(protocol.iterations.value_or(protocol.least_generations), pass, protocol.passes());
+  const double by_count =
+      static_cast<double>(record.samples.size()) / static_cast<double>(std::max<int64_t>(target, 1));
+  const double by_time = record.seconds / (protocol.max_seconds / protocol.passes());
+  return std::min(1.0, std::max(by_count, by_time));
+}
+
+void warm_up(Machine& machine, const Protocol& protocol, size_t point, size_t points, VisitRecord& record) {
+  std::vector<double> latencies_ms;
+  const double start = machine.now_seconds();
+  for (bool warm = false; !warm;) {
+    const auto n = static_cast<int64_t>(latencies_ms.size());
+    const double share = static_cast<double>(std::min(n, 2 * kSteadyWindow)) / (2.0 * kSteadyWindow);
+    machine.tell(point, "warming up", n + 1,
+                 kWarmUpShare * (static_cast<double>(point) + share) / static_cast<double>(points));
+    const GenerationSample sample = machine.generate(point);
+    if (n == 0) record.cold_ttft_ms = sample.ttft_ms;
+    latencies_ms.push_back(sample.latency_ms.value_or(0));
+    warm = machine.agree(warm_enough(protocol, latencies_ms, machine.now_seconds() - start));
+  }
+  record.warm_up.generations = static_cast<int64_t>(latencies_ms.size());
+  record.warm_up.change = steadiness(latencies_ms);
+  if (record.warm_up.change) record.warm_up.steady = std::abs(*record.warm_up.change) < kSteadyChange;
+}
+
+}  // namespace
+
+std::string Protocol::stop_rule() const {
+  return iterations ? "iterations or max_seconds" : "noise_bound or max_seconds";
+}
+
+std::optional<double> steadiness(std::span<const double> latencies_ms) {
+  constexpr auto window = static_cast<size_t>(kSteadyWindow);
+  if (latencies_ms.size() < 2 * window) return std::nullopt;
+  const double last = median_of(latencies_ms.last(window));
+  const double before = median_of(latencies_ms.last(2 * window).first(window));
+  if (!(before > 0)) return std::nullopt;
+  return last / before - 1;
+}
+
+std::optional<double> relative_noise(std::span<const double> values) {
+  const Distribution distribution = distribution_of(values);
+  const Interval& interval = distribution.p50_interval;
+  if (!interval.low || !interval.high || !(*distribution.p50 > 0)) return std::nullopt;
+  return (*interval.high - *interval.low) / 2 / *distribution.p50;
+}
+
+StopVerdict stop_verdict(const Protocol& protocol, int pass, std::span<const double> values, double seconds) {
+  const auto n = static_cast<int64_t>(values.size());
+  std::string wanting;  // what is not met yet; empty: all is
+  if (protocol.iterations) {
+    const int64_t target = share_of(*protocol.iterations, pass, protocol.passes());
+    if (n < target) wanting = fmt::format("{} of {} generations", n, target);
+  } else {
+    const int64_t least = share_of(protocol.least_generations, pass, protocol.passes());
+    const std::optional<double> noise = relative_noise(values);
+    if (n < least) {
+      wanting = fmt::format("{} generations, not {}", n, least);
+    } else if (!noise) {
+      wanting = fmt::format("{} generations, too few to know the noise", n);
+    } else if (!(*noise <= protocol.noise_bound)) {
+      wanting = fmt::format("the median known to ±{:.1f} %, not {:.1f} %", *noise * 100, protocol.noise_bound * 100);
+    }
+  }
+  if (wanting.empty()) return {.enough = true, .unmet = std::nullopt};
+  const double limit = protocol.max_seconds / protocol.passes();
+  if (seconds >= limit) return {true, fmt::format("{:g} s a visit ended it with {}", limit, wanting)};
+  if (n >= kMostGenerations) return {true, fmt::format("{} generations a visit ended it with {}", n, wanting)};
+  return {};
+}
+
+std::vector<size_t> round_order(size_t count, uint64_t seed, int64_t round) {
+  std::vector<size_t> order(count);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::seed_seq key{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), static_cast<uint32_t>(round)};
+  std::mt19937 random(key);
+  // By hand, since std::shuffle differs between standard libraries; the bias of the modulus is below count / 2^32.
+  for (size_t i = count; i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+  return order;
+}
+
+std::optional<double> headline_ms(const GenerationSample& sample) {
+  return sample.tpot_ms ? sample.tpot_ms : sample.ttft_ms;
+}
+
+std::vector<VisitRecord> run_visit(Machine& machine, const Protocol& protocol, int pass, size_t points) {
+  std::vector<VisitRecord> records(points);
+  std::vector<std::vector<double>> headlines(points);
+  for (size_t point = 0; point < points; ++point) warm_up(machine, protocol, point, points, records[point]);
+  for (size_t point = 0; point < points; ++point) machine.measure_bandwidth(point, /*after=*/false);
+
+  const auto fraction = [&] {
+    double sum = 0;
+    for (const VisitRecord& record : records) sum += estimated_fraction(protocol, pass, record);
+    return kWarmUpShare + (1 - kWarmUpShare) * sum / static_cast<double>(points);
+  };
+  std::vector<size_t> active(points);
+  std::iota(active.begin(), active.end(), size_t{0});
+  for (int64_t round = 0; !active.empty(); ++round) {
+    std::vector<size_t> going_on;
+    for (const size_t turn : round_order(active.size(), protocol.seed + static_cast<uint64_t>(pass), round)) {
+      const size_t point = active[turn];
+      VisitRecord& record = records[point];
+      machine.tell(point, "generation", static_cast<int64_t>(record.samples.size()) + 1, fraction());
+      const double start = machine.now_seconds();
+      GenerationSample sample = machine.generate(point);
+      record.seconds += machine.now_seconds() - start;
+      sample.pass = pass;
+      if (const std::optional<double> value = headline_ms(sample)) headlines[point].push_back(*value);
+      record.samples.push_back(std::move(sample));
+      StopVerdict verdict = stop_verdict(protocol, pass, headlines[point], record.seconds);
+      record.unmet = std::move(verdict.unmet);
+      if (!machine.agree(verdict.enough)) going_on.push_back(point);
+    }
+    std::sort(going_on.begin(), going_on.end());
+    active = std::move(going_on);
+  }
+  for (size_t point = 0; point < points; ++point) machine.measure_bandwidth(point, /*after=*/true);
+  return records;
+}
+
+}  // namespace shardscope::runtime

@@ -1,0 +1,79 @@
+// How a point is measured: warm-up until steady, when to stop, in which order. Knows no clock, no rank and no device:
+// a Machine does what it says, so that tests drive it with a fake one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/measure/point.hpp"
+
+namespace shardscope::runtime {
+
+inline constexpr int64_t kLeastWarmUp = 3;     // generations
+inline constexpr int64_t kSteadyWindow = 3;    // generations whose median is compared with that of as many before
+inline constexpr double kSteadyChange = 0.01;  // steady: the medians differ by less
+inline constexpr int64_t kLongestWarmUp = 30;  // generations, of one visit
+
+struct Protocol {
+  std::optional<int64_t> warmup;      // exactly so many generations a visit; nullopt: until steady
+  std::optional<int64_t> iterations;  // exactly so many generations in all; nullopt: until the noise is low
+  int64_t least_generations = 12;     // in all, before the noise may end a point
+  double noise_bound = 0.02;          // of Noise::relative, within each visit
+  double max_seconds = 30;            // of measured generations of a point in all; warm-up: half as long at most
+  uint64_t seed = 0;                  // of the order
+
+  /// In words: what ends a point.
+  std::string stop_rule() const;
+  /// Degrees are visited twice, up and down; with one single generation there is nothing for a second visit.
+  int passes() const { return iterations == 1 ? 1 : 2; }
+};
+
+/// Change of the median latency over the last two windows; nullopt with fewer than 2 x kSteadyWindow values.
+std::optional<double> steadiness(std::span<const double> latencies_ms);
+
+/// Half the 95 % interval of the median / the median; nullopt while the interval is open (n < 6).
+std::optional<double> relative_noise(std::span<const double> values);
+
+/// Whether one visit has measured enough of a point. values: headline figures of this visit.
+struct StopVerdict {
+  bool enough = false;
+  std::optional<std::string> unmet;  // a limit ended it: which, and the condition that was not met
+};
+StopVerdict stop_verdict(const Protocol& protocol, int pass, std::span<const double> values, double seconds);
+
+/// Order in which `count` points take their turn in round `round`: a seeded shuffle.
+std::vector<size_t> round_order(size_t count, uint64_t seed, int64_t round);
+
+/// What the protocol drives: one group at one degree, with its shards resident. Points are numbered as in `run_visit`.
+class Machine {
+ public:
+  virtual ~Machine() = default;
+  virtual GenerationSample generate(size_t point) = 0;
+  /// Read bandwidth over what a step of the point reads; called once before and once after its measured generations.
+  virtual void measure_bandwidth(size_t point, bool after) = 0;
+  virtual double now_seconds() = 0;  // a steady clock
+  /// What rank 0 of the group decided: every rank goes the same way. Collective.
+  virtual bool agree(bool mine) = 0;
+  /// Called before each step. fraction: of the visit done, estimated.
+  virtual void tell(size_t point, const char* doing, int64_t generation, double fraction) = 0;
+};
+
+/// What one visit measured at one point.
+struct VisitRecord {
+  WarmUp warm_up;
+  std::optional<double> cold_ttft_ms;
+  std::vector<GenerationSample> samples;
+  double seconds = 0;  // that the measured generations took
+  std::optional<std::string> unmet;
+};
+
+/// Warms every point up, then measures them in interleaved rounds until each has enough. Collective.
+std::vector<VisitRecord> run_visit(Machine& machine, const Protocol& protocol, int pass, size_t points);
+
+/// TPOT, or TTFT where a generation has one token: the value that noise, outliers and stop rules look at.
+std::optional<double> headline_ms(const GenerationSample& sample);
+
+}  // namespace shardscope::runtime

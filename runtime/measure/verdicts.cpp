@@ -1,0 +1,177 @@
+#include "runtime/measure/verdicts.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace shardscope::runtime {
+namespace {
+
+constexpr int64_t kLeastForIntervals = 6;  // of the median: (1/2)^n <= 2.5 %
+constexpr double kMildFence = 1.5;         // interquartile ranges beyond the quartiles.  Source: Tukey 1977
+constexpr double kSevereFence = 3.0;
+
+std::optional<double> usual_clock(const std::vector<GenerationSample>& samples) {
+  std::vector<double> clocks;
+  for (const GenerationSample& sample : samples) {
+    if (sample.disturbance.mhz) clocks.push_back(*sample.disturbance.mhz);
+  }
+  if (clocks.empty()) return std::nullopt;
+  std::sort(clocks.begin(), clocks.end());
+  return quantile_sorted(clocks, 0.5);
+}
+
+OutlierCause cause_of(const Disturbance& seen, const std::optional<double>& usual_mhz) {
+  if (seen.stolen_share.value_or(0) > kStolenWarning) return OutlierCause::kStolen;
+  if (seen.waited_share.value_or(0) > kWaitedWarning) return OutlierCause::kWaited;
+  if (seen.mhz && usual_mhz && *seen.mhz * (1 + kClockWarning) < *usual_mhz) return OutlierCause::kSlowClock;
+  return OutlierCause::kUnexplained;
+}
+
+const char* cause_text(OutlierCause cause) {
+  switch (cause) {
+    case OutlierCause::kStolen:
+      return "with stolen time";
+    case OutlierCause::kWaited:
+      return "waiting for a core";
+    case OutlierCause::kSlowClock:
+      return "at a slow clock";
+    case OutlierCause::kUnexplained:
+      return "unexplained";
+  }
+  return "unexplained";
+}
+
+const char* headline_name(const PointResult& point) {
+  return point.tpot_ms.n > 0 ? "TPOT" : "TTFT";
+}
+
+using Verdicts = std::vector<std::string>;
+
+void too_few(const PointResult& point, Verdicts& verdicts) {
+  if (point.generations >= kLeastForIntervals) return;
+  verdicts.push_back(fmt::format("too_few: {} generation{}: the median has a closed interval from {} on",
+                                 point.generations, point.generations == 1 ? "" : "s", kLeastForIntervals));
+}
+
+void unsteady(const PointResult& point, Verdicts& verdicts) {
+  const WarmUp* worst = nullptr;
+  for (const WarmUp& warm_up : point.warm_ups) {
+    if (warm_up.steady.value_or(true)) continue;
+    if (worst == nullptr || std::abs(*warm_up.change) > std::abs(*worst->change)) worst = &warm_up;
+  }
+  if (worst == nullptr) return;
+  verdicts.push_back(
+      fmt::format("unsteady: warm-up never became steady within its limit: after {} generations the last {} still "
+                  "differed by {:+.1f} % "
+                  "from the {} before",
+                  worst->generations, kSteadyWindow, *worst->change * 100, kSteadyWindow));
+}
+
+void noise(const PointResult& point, const Protocol& protocol, Verdicts& verdicts) {
+  std::string text;
+  if (point.noise.relative && !(*point.noise.relative <= protocol.noise_bound)) {
+    text = fmt::format("{} p50 is known to ±{:.1f} %, wanted ±{:.1f} %", headline_name(point),
+                       *point.noise.relative * 100, protocol.noise_bound * 100);
+  }
+  if (point.noise.pass_shift && !(std::abs(*point.noise.pass_shift) <= kShiftWarning)) {
+    text += fmt::format("{}the second visit's median differs by {:+.1f} % from the first's", text.empty() ? "" : "; ",
+                        *point.noise.pass_shift * 100);
+  }
+  if (!text.empty()) verdicts.push_back("noise: " + text);
+}
+
+void interference(const PointResult& point, Verdicts& verdicts) {
+  Verdicts parts;
+  const Disturbance& seen = point.disturbance;
+  if (seen.stolen_share.value_or(0) > kStolenWarning) {
+    parts.push_back(fmt::format("the hypervisor took {:.1f} % of the cores' time", *seen.stolen_share * 100));
+  }
+  // Ranks that share cores wait for each other: that is no neighbour.
+  if (!point.oversubscribed && seen.waited_share.value_or(0) > kWaitedWarning) {
+    parts.push_back(fmt::format("threads of a rank waited {:.1f} % of the time for a core that something else used",
+                                *seen.waited_share * 100));
+  }
+  if (seen.mhz && point.highest_mhz && *point.highest_mhz > *seen.mhz * (1 + kClockWarning)) {
+    parts.push_back(fmt::format("the clock moved between {:.0f} and {:.0f} MHz", *seen.mhz, *point.highest_mhz));
+  }
+  if (!parts.empty()) verdicts.push_back(fmt::format("interference: {}", fmt::join(parts, "; ")));
+}
+
+void outliers(const PointResult& point, Verdicts& verdicts) {
+  const Outliers& seen = point.outliers;
+  const int64_t slow = seen.high_mild + seen.high_severe;
+  const int64_t fast = seen.low_mild + seen.low_severe;
+  if (slow + fast == 0) return;
+  Verdicts parts;
+  if (slow > 0) {
+    Verdicts causes;
+    for (size_t i = 0; i < kOutlierCauses.size(); ++i) {
+      if (seen.causes[i] > 0) causes.push_back(fmt::format("{} {}", seen.causes[i], cause_text(kOutlierCauses[i])));
+    }
+    parts.push_back(fmt::format("{} slow ({} severe; {})", slow, seen.high_severe, fmt::join(causes, ", ")));
+  }
+  if (fast > 0) parts.push_back(fmt::format("{} fast ({} severe)", fast, seen.low_severe));
+  verdicts.push_back(
+      fmt::format("outliers: of {} generations {}; none is dropped", point.generations, fmt::join(parts, ", ")));
+}
+
+void bandwidth_drift(const PointResult& point, Verdicts& verdicts) {
+  double lowest = 0;
+  double highest = 0;
+  for (const RankFigures& figures : point.ranks) {
+    lowest = std::min(lowest, figures.bandwidth_drift);
+    highest = std::max(highest, figures.bandwidth_drift);
+  }
+  if (std::max(highest, -lowest) <= kDriftWarning) return;
+  verdicts.push_back(
+      fmt::format("bandwidth_drift: read bandwidth moved by {:+.0f} to {:+.0f} % over the ranks while this was "
+                  "measured; MBU is that uncertain",
+                  lowest * 100, highest * 100));
+}
+
+}  // namespace
+
+Outliers classify_outliers(const std::vector<GenerationSample>& samples) {
+  Outliers result;
+  std::vector<double> values;
+  for (const GenerationSample& sample : samples) {
+    if (const std::optional<double> value = headline_ms(sample)) values.push_back(*value);
+  }
+  if (static_cast<int64_t>(values.size()) < kLeastForIntervals) return result;
+  std::sort(values.begin(), values.end());
+  const double first = quantile_sorted(values, 0.25);
+  const double third = quantile_sorted(values, 0.75);
+  const double range = third - first;
+  const std::optional<double> usual_mhz = usual_clock(samples);
+  for (const GenerationSample& sample : samples) {
+    const std::optional<double> value = headline_ms(sample);
+    if (!value) continue;
+    if (*value < first - kSevereFence * range) {
+      ++result.low_severe;
+    } else if (*value < first - kMildFence * range) {
+      ++result.low_mild;
+    } else if (*value > third + kMildFence * range) {
+      ++(*value > third + kSevereFence * range ? result.high_severe : result.high_mild);
+      ++result.causes[static_cast<size_t>(cause_of(sample.disturbance, usual_mhz))];
+    }
+  }
+  return result;
+}
+
+void add_verdicts(PointResult& point, const Protocol& protocol) {
+  Verdicts& verdicts = point.verdicts;
+  too_few(point, verdicts);
+  unsteady(point, verdicts);
+  if (point.unmet) verdicts.push_back("limit: " + *point.unmet);
+  noise(point, protocol, verdicts);
+  interference(point, verdicts);
+  outliers(point, verdicts);
+  bandwidth_drift(point, verdicts);
+  if (point.oversubscribed) {
+    verdicts.push_back("oversubscribed: more threads than cores: this shows overhead, not scaling");
+  }
+}
+
+}  // namespace shardscope::runtime

@@ -1,0 +1,16 @@
+// Sentences to act on, and only where the figures bear them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/measure/point.hpp"
+
+namespace shardscope::runtime {
+
+/// Per workload, the fastest degree against the smallest that ran. Nothing from points that are not `ok`, whose median
+/// has no closed interval (n < 6), or whose ranks shared cores; "faster" only where the intervals, widened to hold both
+/// visits' medians, do not overlap.
+std::vector<std::string> speedup_advice(const std::vector<PointResult>& points);
+
+}  // namespace shardscope::runtime

@@ -1,0 +1,33 @@
+#include "runtime/report/names.hpp"
+
+namespace shardscope::runtime {
+
+const char* status_name(PointStatus status) {
+  switch (status) {
+    case PointStatus::kOk:
+      return "ok";
+    case PointStatus::kOutOfMemory:
+      return "out_of_memory";
+    case PointStatus::kInvalid:
+      return "invalid";
+    case PointStatus::kIncomplete:
+      return "incomplete";
+  }
+  return "invalid";
+}
+
+const char* cause_name(OutlierCause cause) {
+  switch (cause) {
+    case OutlierCause::kStolen:
+      return "stolen";
+    case OutlierCause::kWaited:
+      return "waited";
+    case OutlierCause::kSlowClock:
+      return "slow_clock";
+    case OutlierCause::kUnexplained:
+      return "unexplained";
+  }
+  return "unexplained";
+}
+
+}  // namespace shardscope::runtime

@@ -1,0 +1,201 @@
+// `results[i]` of a report back to a point: the inverse of point_json.cpp, strict in every field.
+#include <fmt/format.h>
+
+#include "parallel/shard_plan.hpp"
+#include "runtime/report/document.hpp"
+#include "runtime/report/json_field.hpp"
+#include "runtime/report/names.hpp"
+
+namespace shardscope::runtime {
+namespace {
+
+std::optional<double> number_or_null(const Field& field) {
+  return field.optional(&Field::number);
+}
+
+int small_integer(const Field& field, int least, int most) {
+  return static_cast<int>(field.integer(least, most));
+}
+
+Interval interval_from(const Field& field) {
+  const std::vector<Field> ends = field.items();
+  if (ends.size() != 2) field.refuse("an interval has two ends");
+  return {.low = number_or_null(ends[0]), .high = number_or_null(ends[1])};
+}
+
+Distribution distribution_from(const Field& field) {
+  const Field ci95 = field["ci95"];
+  const Field supported = field["supported"];
+  return {.n = field["n"].count(),
+          .mean = number_or_null(field["mean"]),
+          .p50 = number_or_null(field["p50"]),
+          .p90 = number_or_null(field["p90"]),
+          .p95 = number_or_null(field["p95"]),
+          .p99 = number_or_null(field["p99"]),
+          .min = number_or_null(field["min"]),
+          .max = number_or_null(field["max"]),
+          .stddev = number_or_null(field["stddev"]),
+          .mean_interval = interval_from(ci95["mean"]),
+          .p50_interval = interval_from(ci95["p50"]),
+          .p95_interval = interval_from(ci95["p95"]),
+          .p99_interval = interval_from(ci95["p99"]),
+          .p95_supported = supported["p95"].boolean(),
+          .p99_supported = supported["p99"].boolean()};
+}
+
+std::optional<Spread> spread_from(const Field& field) {
+  if (field.value().is_null()) return std::nullopt;
+  return Spread{.min = field["min"].number(), .mean = field["mean"].number(), .max = field["max"].number()};
+}
+
+Range range_from(const Field& field) {
+  const std::vector<Field> ends = field.items();
+  if (ends.size() != 2) field.refuse("a range has two ends");
+  return {ends[0].count(), ends[1].count()};
+}
+
+RankFigures rank_from(const Field& field) {
+  const Field bytes = field["bytes_per_step"];
+  const Field memory = field["memory_bytes"];
+  return {.rank = small_integer(field["rank"], 0, parallel::kMaxRanks - 1),
+          .shard = {.query_heads = range_from(field["query_heads"]),
+                    .kv_heads = range_from(field["kv_heads"]),
+                    .ffn = range_from(field["ffn"]),
+                    .vocab = range_from(field["vocab"])},
+          .bytes = {.weights = bytes["weights"].number(),
+                    .kv_read = bytes["kv_read"].number(),
+                    .kv_write = bytes["kv_write"].number(),
+                    .replicated = bytes["replicated"].number(),
+                    .padded = bytes["padded"].number(),
+                    .activations = bytes["activations"].number()},
+          .memory = {.weights = memory["weights"].count(),
+                     .kv = memory["kv"].count(),
+                     .workspace = memory["workspace"].count()},
+          .achievable_gb_per_s = field["achievable_gb_per_s"].number(),
+          .achievable_median_gb_per_s = field["achievable_median_gb_per_s"].number(),
+          .bandwidth_drift = field["bandwidth_drift"].number(),
+          .tpot_ms = number_or_null(field["tpot_ms"]),
+          .mbu = number_or_null(field["mbu"]),
+          .mbu_achievable = number_or_null(field["mbu_achievable"]),
+          .mbu_useful = number_or_null(field["mbu_useful"]),
+          .waited_share = number_or_null(field["waited_share"]),
+          .load_seconds = field["load_seconds"].number()};
+}
+
+WarmUp warm_up_from(const Field& field) {
+  return {.generations = field["generations"].count(),
+          .change = number_or_null(field["change"]),
+          .steady = field["steady"].optional(&Field::boolean)};
+}
+
+Outliers outliers_from(const Field& field) {
+  Outliers outliers{.low_mild = field["low_mild"].count(),
+                    .low_severe = field["low_severe"].count(),
+                    .high_mild = field["high_mild"].count(),
+                    .high_severe = field["high_severe"].count()};
+  const Field causes = field["causes"];
+  for (size_t i = 0; i < kOutlierCauses.size(); ++i) outliers.causes[i] = causes[cause_name(kOutlierCauses[i])].count();
+  return outliers;
+}
+
+GenerationSample sample_from(const Field& field) {
+  GenerationSample sample{.pass = small_integer(field["pass"], 0, 1),
+                          .ttft_ms = number_or_null(field["ttft_ms"]),
+                          .tpot_ms = number_or_null(field["tpot_ms"]),
+                          .latency_ms = number_or_null(field["latency_ms"]),
+                          .disturbance = {.stolen_share = number_or_null(field["stolen_share"]),
+                                          .waited_share = number_or_null(field["waited_share"]),
+                                          .mhz = number_or_null(field["mhz"])}};
+  for (const Field& gap : field["itl_ms"].items()) sample.itl_ms.push_back(gap.number());
+  return sample;
+}
+
+PointStatus status_from(const Field& field) {
+  const std::string& name = field.text();
+  std::string known;
+  for (const PointStatus status : kPointStatuses) {
+    if (name == status_name(status)) return status;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", status_name(status));
+  }
+  field.refuse(fmt::format("an unknown status (known: {})", known));
+}
+
+std::optional<TextCost> text_cost_from(const Field& point) {
+  const std::optional<double> there = number_or_null(point["tokenise_ms"]);
+  const std::optional<double> back = number_or_null(point["detokenise_ms"]);
+  if (there.has_value() != back.has_value()) point.refuse("tokenise_ms and detokenise_ms are known together");
+  if (!there) return std::nullopt;
+  return TextCost{.tokenise_ms = *there, .detokenise_ms = *back};
+}
+
+/// What PointResult does not keep follows from the rest, or is not measured yet: it must be what we would write.
+void check_derived(const Field& point, const PointResult& read) {
+  const Json written = point_json(read, false);
+  for (const char* key :
+       {"kind", "pp", "placement", "devices", "comm_share", "attribution", "loss", "memory_bytes_per_gpu"}) {
+    const Field field = point[key];
+    const bool same = nlohmann::json(field.value()) == nlohmann::json(written[key]);  // whatever the order of keys
+    if (!same) {
+      field.refuse("this does not agree with the other fields, or comes from a newer version");
+    }
+  }
+}
+
+template <typename Value>
+void read_list(const Field& field, std::vector<Value>& values, Value (*read)(const Field&)) {
+  for (const Field& item : field.items()) values.push_back(read(item));
+}
+
+}  // namespace
+
+PointResult point_from_json(const Json& document, const std::string& where) {
+  const Field field(document, where);
+  const Field noise = field["noise"];
+  const Field interference = field["interference"];
+  PointResult point{
+      .tp = small_integer(field["tp"], 1, parallel::kMaxRanks),
+      .workload = {.batch = field["batch"].integer(1, INT64_MAX),
+                   .prompt_tokens = field["prompt_tokens"].count(),
+                   .output_tokens = field["output_tokens"].count()},
+      .status = status_from(field["status"]),
+      .communicator = field["allreduce"].value().is_null() ? "" : field["allreduce"].text(),
+      .ttft_ms = distribution_from(field["ttft_ms"]),
+      .tpot_ms = distribution_from(field["tpot_ms"]),
+      .itl_ms = distribution_from(field["itl_ms"]),
+      .latency_ms = distribution_from(field["latency_ms"]),
+      .cold_ttft_ms = number_or_null(field["cold_ttft_ms"]),
+      .text_cost = text_cost_from(field),
+      .end_to_end_ms = number_or_null(field["end_to_end_ms"]),
+      .throughput_tokens_per_s = number_or_null(field["throughput_tokens_per_s"]),
+      .requests_per_s = number_or_null(field["requests_per_s"]),
+      .mbu_nominal = number_or_null(field["mbu_nominal"]),
+      .mbu = spread_from(field["mbu"]),
+      .mbu_achievable = spread_from(field["mbu_achievable"]),
+      .mbu_useful = spread_from(field["mbu_useful"]),
+      .prefill_tflops_per_s = number_or_null(field["prefill_tflops_per_s"]),
+      .mfu_prefill = number_or_null(field["mfu_prefill"]),
+      .cache_resident = field["cache_resident"].optional(&Field::boolean),
+      .oversubscribed = field["oversubscribed"].boolean(),
+      .speedup = number_or_null(field["speedup"]),
+      .efficiency = number_or_null(field["efficiency"]),
+      .generations = field["generations"].count(),
+      .noise = {.relative = number_or_null(noise["relative"]), .pass_shift = number_or_null(noise["pass_shift"])},
+      .outliers = outliers_from(field["outliers"]),
+      .disturbance = {.stolen_share = number_or_null(interference["stolen_share"]),
+                      .waited_share = number_or_null(interference["waited_share"]),
+                      .mhz = number_or_null(interference["lowest_mhz"])},
+      .highest_mhz = number_or_null(interference["highest_mhz"])};
+  const Field tp_base = field["tp_base"];
+  if (!tp_base.value().is_null()) point.tp_base = small_integer(tp_base, 1, parallel::kMaxRanks);
+  const Field unmet = field["unmet"];
+  if (!unmet.value().is_null()) point.unmet = unmet.text();
+  read_list(field["warm_up"], point.warm_ups, warm_up_from);
+  read_list(field["ranks"], point.ranks, rank_from);
+  for (const Field& verdict : field["verdicts"].items()) point.verdicts.push_back(verdict.text());
+  const Field samples = field["samples"];
+  if (!samples.value().is_null()) read_list(samples, point.samples, sample_from);
+  check_derived(field, point);
+  return point;
+}
+
+}  // namespace shardscope::runtime

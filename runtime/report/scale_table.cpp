@@ -1,0 +1,188 @@
+// The table of `scale`: one row a point, as many columns as fit, then what must be known before believing a row.
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "runtime/report/table.hpp"
+#include "runtime/report/table_text.hpp"
+
+namespace shardscope::runtime {
+namespace {
+
+/// What goes first when a table is too wide; kNarrowGap: one space between columns instead of two.
+enum class Drop : uint8_t { kPerRank, kTail, kNarrowGap, kPeak, kNever };
+
+struct Column {
+  const char* name;
+  const char* unit;
+  std::function<std::string(const PointResult&)> cell;
+  Drop drop = Drop::kNever;
+};
+
+using Points = std::vector<PointResult>;
+
+bool any(const Points& points, bool (*holds)(const PointResult&)) {
+  return std::any_of(points.begin(), points.end(), holds);
+}
+
+bool lengths_vary(const Points& points) {
+  std::set<std::pair<int64_t, int64_t>> lengths;
+  for (const PointResult& point : points) lengths.insert({point.workload.prompt_tokens, point.workload.output_tokens});
+  return lengths.size() > 1;
+}
+
+std::string throughput_per_rank(const PointResult& point) {
+  return point.throughput_tokens_per_s ? figure_text(*point.throughput_tokens_per_s / point.tp) : kUnknown;
+}
+
+/// Fixed digits behind the point, so that small values stand under each other.
+std::string rounded(double value, int digits) {
+  return value < 100 ? fmt::format("{:.{}f}", value, digits) : figure_text(value);
+}
+
+std::string noise_text(const PointResult& point) {
+  return point.noise.relative ? rounded(*point.noise.relative * 100, 1) : "open";
+}
+
+std::string speedup_text(const PointResult& point) {
+  return point.speedup ? rounded(*point.speedup, 2) : kUnknown;
+}
+
+std::string tail_text(const PointResult& point) {
+  return point.tpot_ms.p95_supported ? figure_text(point.tpot_ms.p95) : kUnknown;
+}
+
+/// Which point a row is about.
+std::vector<Column> key_columns(const Points& points) {
+  std::vector<Column> columns = {
+      {"TP", "",
+       [](const PointResult& p) { return fmt::format("{}{}", p.tp, p.status == PointStatus::kIncomplete ? "*" : ""); }},
+      {"batch", "", [](const PointResult& p) { return std::to_string(p.workload.batch); }}};
+  if (lengths_vary(points)) {
+    columns.push_back({"in", "tok", [](const PointResult& p) { return std::to_string(p.workload.prompt_tokens); }});
+    columns.push_back({"out", "tok", [](const PointResult& p) { return std::to_string(p.workload.output_tokens); }});
+  }
+  return columns;
+}
+
+/// What was found there.
+std::vector<Column> figure_columns(const Points& points) {
+  const bool tail = any(points, [](const PointResult& p) { return p.tpot_ms.p95_supported; });
+  const bool peak = any(points, [](const PointResult& p) { return p.mbu.has_value(); });
+  std::vector<Column> columns = {{"TTFT p50", "ms", [](const PointResult& p) { return figure_text(p.ttft_ms.p50); }},
+                                 {"TPOT p50", "ms", [](const PointResult& p) { return figure_text(p.tpot_ms.p50); }},
+                                 {"±", "%", noise_text}};
+  if (tail) columns.push_back({"TPOT p95", "ms", tail_text, Drop::kTail});
+  columns.push_back({"ITL p99", "ms", [](const PointResult& p) { return figure_text(p.itl_ms.p99); }});
+  columns.push_back({"tokens", "1/s", [](const PointResult& p) { return figure_text(p.throughput_tokens_per_s); }});
+  columns.push_back({"per rank", "1/s", throughput_per_rank, Drop::kPerRank});
+  columns.push_back({"MBU", "% ach.", [](const PointResult& p) { return percent_text(p.mbu_achievable); }});
+  if (peak) {
+    columns.push_back({"MBU", "% peak", [](const PointResult& p) { return percent_text(p.mbu); }, Drop::kPeak});
+  }
+  columns.push_back({"speedup", "x", speedup_text});
+  columns.push_back({"effic.", "%", [](const PointResult& p) { return percent_text(p.efficiency); }});
+  return columns;
+}
+
+std::string layout(const Points& points, const std::vector<Column>& keys, const std::vector<Column>& figures,
+                   size_t gap) {
+  std::vector<std::string> names;
+  std::vector<std::string> units;
+  for (const std::vector<Column>& columns : {keys, figures}) {
+    for (const Column& column : columns) {
+      names.emplace_back(column.name);
+      units.emplace_back(column.unit);
+    }
+  }
+  std::vector<std::vector<std::string>> rows = {names, units};
+  for (const PointResult& point : points) {
+    std::vector<std::string> row;
+    row.reserve(names.size());
+    for (const Column& column : keys) row.push_back(column.cell(point));
+    if (point.status == PointStatus::kOutOfMemory) {
+      row.emplace_back("OOM");
+    } else {
+      for (const Column& column : figures) row.push_back(column.cell(point));
+    }
+    rows.push_back(std::move(row));
+  }
+  return aligned(rows, gap);
+}
+
+std::string fitting_table(const Points& points) {
+  const std::vector<Column> keys = key_columns(points);
+  std::vector<Column> figures = figure_columns(points);
+  size_t gap = 2;
+  std::string table = layout(points, keys, figures, gap);
+  for (const Drop drop : {Drop::kPerRank, Drop::kTail, Drop::kNarrowGap, Drop::kPeak}) {
+    if (widest_line(table) <= kTableColumns) break;
+    if (drop == Drop::kNarrowGap) gap = 1;
+    std::erase_if(figures, [&](const Column& column) { return column.drop == drop; });
+    table = layout(points, keys, figures, gap);
+  }
+  return table;
+}
+
+/// The rows that share the first word of a verdict, and the first one's explanation.
+struct VerdictGroup {
+  std::string word;
+  std::string example;
+  std::vector<std::string> rows;
+};
+
+std::vector<VerdictGroup> verdict_groups(const Points& points) {
+  const bool lengths = lengths_vary(points);
+  std::vector<VerdictGroup> groups;
+  for (const PointResult& point : points) {
+    std::string row = fmt::format("TP {}, batch {}", point.tp, point.workload.batch);
+    if (lengths) row += fmt::format(", {} + {}", point.workload.prompt_tokens, point.workload.output_tokens);
+    for (const std::string& verdict : point.verdicts) {
+      const size_t colon = verdict.find(": ");
+      const std::string word = verdict.substr(0, colon);
+      auto group = std::find_if(groups.begin(), groups.end(), [&](const VerdictGroup& g) { return g.word == word; });
+      if (group == groups.end()) {
+        groups.push_back({word, colon == std::string::npos ? "" : verdict.substr(colon + 2), {}});
+        group = std::prev(groups.end());
+      }
+      if (group->rows.empty() || group->rows.back() != row) group->rows.push_back(row);
+    }
+  }
+  return groups;
+}
+
+/// One line a kind of verdict, so that a sweep of many rows on a busy machine stays readable.
+std::string verdict_lines(const Points& points) {
+  std::string text;
+  bool shortened = false;
+  for (const VerdictGroup& group : verdict_groups(points)) {
+    if (group.rows.size() == 1) {
+      text += wrapped(fmt::format("{}: {}: {}", group.rows.front(), group.word, group.example));
+      continue;
+    }
+    shortened = true;
+    const std::string where =
+        group.rows.size() == points.size()
+            ? "all rows"
+            : fmt::format("{} of {} rows ({})", group.rows.size(), points.size(), fmt::join(group.rows, "; "));
+    text += wrapped(fmt::format("{}: {}; {}: {}", where, group.word, group.rows.front(), group.example));
+  }
+  if (shortened) text += "(-v and the report have the verdicts of every row)\n";
+  return text;
+}
+
+}  // namespace
+
+std::string scale_table(const std::vector<PointResult>& points) {
+  std::string text = fitting_table(points);
+  if (any(points, [](const PointResult& p) { return p.status == PointStatus::kIncomplete; })) {
+    text += "* measured once; the second visit is missing\n";
+  }
+  const std::string verdicts = verdict_lines(points);
+  return verdicts.empty() ? text : text + "\n" + verdicts;
+}
+
+}  // namespace shardscope::runtime

@@ -1,0 +1,62 @@
+#include <catch2/catch.hpp>
+
+#include "runtime/report/advice.hpp"
+#include "tests/support/points.hpp"
+
+using namespace shardscope::runtime;
+using shardscope::test::a_point;
+using shardscope::test::with_speedups;
+using Sentences = std::vector<std::string>;
+
+TEST_CASE("speedup_advice: one sentence per workload, about the fastest degree") {
+  const auto points = with_speedups({a_point(1, 9.9), a_point(2, 4.9), a_point(4, 5.5)});
+  CHECK(speedup_advice(points) ==
+        Sentences{"At batch 1 with 8 + 4 tokens, TP=2 is 2.00x faster than TP=1 (100 % of ideal)."});
+  CHECK(speedup_advice({points[0]}).empty());
+  CHECK(speedup_advice({}).empty());
+}
+
+TEST_CASE("speedup_advice: workloads are never mixed") {
+  std::vector<PointResult> points = {a_point(1, 9.9), a_point(1, 30), a_point(2, 4.9), a_point(2, 14.9)};
+  points[1].workload.batch = 4;
+  points[3].workload.batch = 4;
+  CHECK(speedup_advice(with_speedups(points)) ==
+        Sentences{"At batch 1 with 8 + 4 tokens, TP=2 is 2.00x faster than TP=1 (100 % of ideal).",
+                  "At batch 4 with 8 + 4 tokens, TP=2 is 2.01x faster than TP=1 (100 % of ideal)."});
+}
+
+TEST_CASE("speedup_advice: nothing from few samples, shared cores, or points that are not ok") {
+  auto points = with_speedups({a_point(1, 9.9), a_point(2, 4.9)});
+  REQUIRE(speedup_advice(points).size() == 1);
+  const size_t spoiled = GENERATE(0U, 1U);
+  SECTION("shared cores") {
+    points[spoiled].oversubscribed = true;
+  }
+  SECTION("impossible") {
+    points[spoiled].status = PointStatus::kInvalid;
+  }
+  SECTION("visited once") {
+    points[spoiled].status = PointStatus::kIncomplete;
+  }
+  SECTION("five samples") {
+    const std::vector<double> five = {4.9, 5, 5.1, 4.9, 5};
+    points[spoiled].tpot_ms = distribution_of(five);
+  }
+  SECTION("no TPOT") {
+    points[spoiled].tpot_ms = {};
+  }
+  SECTION("no speed-up") {
+    points[spoiled].speedup.reset();
+  }
+  CHECK(speedup_advice(points).empty());
+}
+
+TEST_CASE("speedup_advice: no claim within the noise, nor within the shift between visits") {
+  const Sentences none = {"At batch 1 with 8 + 4 tokens, no degree is faster than TP=1 beyond its noise."};
+  CHECK(speedup_advice(with_speedups({a_point(1, 5.0), a_point(2, 4.9)})) == none);  // 5.0 … 5.2 and 4.9 … 5.1 overlap
+  CHECK(speedup_advice(with_speedups({a_point(1, 5.0), a_point(2, 6.0)})) == none);
+  std::vector<PointResult> apart = {a_point(1, 5.0), a_point(2, 4.0)};  // 5.0 … 5.2 and 4.0 … 4.2
+  REQUIRE(speedup_advice(with_speedups(apart)) != none);
+  apart[1].noise.pass_shift = 0.3;  // 4.1 ± 1.2
+  CHECK(speedup_advice(with_speedups(apart)) == none);
+}

@@ -1,0 +1,179 @@
+#include "runtime/measure/protocol.hpp"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "tests/support/fake_machine.hpp"
+
+using namespace shardscope;
+using namespace shardscope::runtime;
+using test::FakeMachine;
+
+TEST_CASE("steadiness: medians of three against the three before") {
+  const std::vector<double> five(5, 10.0);
+  CHECK_FALSE(steadiness(five).has_value());
+  const std::vector<double> values = {50, 10, 11, 90, 20, 22, 21};  // the first is out of both windows
+  REQUIRE(steadiness(values).has_value());
+  CHECK(*steadiness(values) == Approx(21.0 / 11.0 - 1));  // median(20, 22, 21) against median(10, 11, 90)
+}
+
+TEST_CASE("relative_noise: half of the median's interval, unknown below six values") {
+  CHECK_FALSE(relative_noise(std::vector<double>{1, 2, 3, 4, 5}).has_value());
+  // n = 6: the interval is the extremes.
+  CHECK(*relative_noise(std::vector<double>{98, 99, 100, 100, 101, 104}) == Approx(3.0 / 100));
+  CHECK(*relative_noise(std::vector<double>(9, 7.0)) == 0);
+}
+
+TEST_CASE("stop_verdict: a count is reached, or the time ends it and says what is missing") {
+  const Protocol count{.iterations = 5, .max_seconds = 10};
+  const std::vector<double> two = {1, 1}, three = {1, 1, 1};
+  CHECK_FALSE(stop_verdict(count, 0, two, 1).enough);
+  CHECK(stop_verdict(count, 0, three, 1).enough);  // the first visit takes the odd one
+  CHECK(stop_verdict(count, 1, two, 1).enough);
+  CHECK_FALSE(stop_verdict(count, 0, three, 99).unmet.has_value());
+  const StopVerdict late = stop_verdict(count, 0, two, 5);
+  CHECK(late.enough);
+  CHECK(late.unmet == "5 s a visit ended it with 2 of 3 generations");
+}
+
+TEST_CASE("stop_verdict: without a count the noise decides, from the least number of generations on") {
+  const Protocol noise{.least_generations = 12, .noise_bound = 0.02, .max_seconds = 10};
+  const std::vector<double> quiet5(5, 1.0), quiet6(6, 1.0), loud = {1, 1, 1, 1, 1, 1.5};
+  CHECK_FALSE(stop_verdict(noise, 0, quiet5, 1).enough);
+  CHECK(stop_verdict(noise, 0, quiet6, 1).enough);
+  CHECK_FALSE(stop_verdict(noise, 0, loud, 1).enough);
+  CHECK(stop_verdict(noise, 0, loud, 5).unmet == "5 s a visit ended it with the median known to ±25.0 %, not 2.0 %");
+  CHECK(stop_verdict(noise, 0, quiet5, 5).unmet == "5 s a visit ended it with 5 generations, not 6");
+}
+
+TEST_CASE("stop_verdict: values that are no numbers never pass for quiet") {
+  const Protocol noise{.least_generations = 12, .noise_bound = 0.02, .max_seconds = 10};
+  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    std::vector<double> values(7, 1.0);
+    std::fill(values.begin(), values.end(), bad);
+    CHECK_FALSE(stop_verdict(noise, 0, values, 1).enough);
+  }
+}
+
+TEST_CASE("stop_verdict: thousands of generations are an end, too") {
+  const Protocol noise{.least_generations = 12, .noise_bound = 0.0001, .max_seconds = 1e9};
+  std::vector<double> values;
+  for (int i = 0; i < 2000; ++i) values.push_back(1 + 0.01 * ((i * 37) % 997));
+  CHECK(stop_verdict(noise, 0, values, 1).enough);
+  CHECK(stop_verdict(noise, 0, values, 1).unmet.has_value());
+  values.pop_back();
+  CHECK_FALSE(stop_verdict(noise, 0, values, 1).enough);
+}
+
+TEST_CASE("round_order: a permutation that depends on seed and round alone") {
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{9}}) {
+    const std::vector<size_t> order = round_order(count, 3, 5);
+    CHECK(order.size() == count);
+    CHECK(std::set<size_t>(order.begin(), order.end()).size() == count);
+    CHECK(order == round_order(count, 3, 5));
+  }
+  CHECK(round_order(9, 3, 5) != round_order(9, 3, 6));
+  CHECK(round_order(9, 3, 5) != round_order(9, 4, 5));
+}
+
+TEST_CASE("round_order: each point is first about as often as any other") {
+  std::vector<int> first(4, 0);
+  for (int64_t round = 0; round < 4000; ++round) ++first[round_order(4, 1, round)[0]];
+  for (const int count : first) CHECK(std::abs(count - 1000) <= 140);  // 5 standard deviations of a binomial
+}
+
+TEST_CASE("run_visit: a steady machine is warm after two windows") {
+  FakeMachine machine(1, [](size_t, int64_t) { return 0.1; });
+  const auto records = run_visit(machine, {.least_generations = 12}, 0, 1);
+  CHECK(records[0].warm_up.generations == 6);
+  CHECK(records[0].warm_up.steady == true);
+  CHECK(records[0].samples.size() == 6);
+  CHECK(machine.counts[0] == 12);
+  CHECK(records[0].seconds == Approx(0.6));
+  CHECK_FALSE(records[0].unmet.has_value());
+  CHECK(records[0].cold_ttft_ms == Approx(20));
+}
+
+TEST_CASE("run_visit: warm-up goes on while generations get faster, and its samples are not measured ones") {
+  FakeMachine machine(1,
+                      [](size_t, int64_t index) { return index < 10 ? 1.0 - 0.05 * static_cast<double>(index) : 0.5; });
+  const auto records = run_visit(machine, {.least_generations = 12, .max_seconds = 100}, 0, 1);
+  CHECK(records[0].warm_up.steady == true);
+  // The last six are 0.5 from the 16th on; medians of three agree once both windows hold two of them: the 15th.
+  CHECK(records[0].warm_up.generations == 15);
+  CHECK(records[0].cold_ttft_ms == Approx(200));
+  for (const GenerationSample& sample : records[0].samples) CHECK(*sample.latency_ms == Approx(500));
+}
+
+TEST_CASE("run_visit: a machine that never settles ends warm-up at its limit and says so") {
+  FakeMachine machine(1, [](size_t, int64_t index) { return 0.1 * (1 + static_cast<double>((index / 3) % 2)); });
+  const auto records = run_visit(machine, {.iterations = 2, .max_seconds = 100}, 0, 1);
+  CHECK(records[0].warm_up.generations == kLongestWarmUp);
+  CHECK(records[0].warm_up.steady == false);
+  CHECK(std::abs(*records[0].warm_up.change) >= kSteadyChange);
+}
+
+TEST_CASE("run_visit: warm-up of slow generations ends by time, with at least three") {
+  FakeMachine machine(1, [](size_t, int64_t) { return 50.0; });
+  const auto records = run_visit(machine, {.max_seconds = 60}, 0, 1);
+  CHECK(records[0].warm_up.generations == 3);
+  CHECK_FALSE(records[0].warm_up.steady.has_value());  // too few to tell
+  CHECK(records[0].samples.size() == 1);               // one lasts longer than the visit's half of the time
+  CHECK(records[0].unmet.has_value());
+}
+
+TEST_CASE("run_visit: --warmup is exact") {
+  FakeMachine machine(1, [](size_t, int64_t index) { return index < 3 ? 1.0 : 2.0; });
+  const auto records = run_visit(machine, {.warmup = 6, .iterations = 4, .max_seconds = 100}, 1, 1);
+  CHECK(records[0].warm_up.generations == 6);
+  CHECK(records[0].warm_up.steady == false);
+  CHECK(*records[0].warm_up.change == Approx(1.0));
+  CHECK(records[0].samples.size() == 2);
+  CHECK(records[0].samples[0].pass == 1);
+}
+
+TEST_CASE("run_visit: points take turns, each in every round until it has enough") {
+  // Point 1 is noisy for its first 20 measured generations, points 0 and 2 are quiet.
+  FakeMachine machine(3, [](size_t point, int64_t index) {
+    return point == 1 && index >= 6 && index < 26 ? 0.1 * (1 + 0.2 * static_cast<double>(index % 5)) : 0.1;
+  });
+  const auto records = run_visit(machine, {.least_generations = 12, .max_seconds = 1000, .seed = 5}, 0, 3);
+  CHECK(records[0].samples.size() == 6);
+  CHECK(records[2].samples.size() == 6);
+  CHECK(records[1].samples.size() > 6);
+  // After 18 of warm-up, the first six rounds hold each point once.
+  bool moved = false;
+  for (size_t round = 0; round < 6; ++round) {
+    const auto begin = machine.order.begin() + static_cast<int64_t>(18 + 3 * round);
+    CHECK(std::set<size_t>(begin, begin + 3).size() == 3);
+    moved = moved || !std::is_sorted(begin, begin + 3);
+  }
+  CHECK(moved);  // not always 0, 1, 2
+}
+
+TEST_CASE("run_visit: every point is warmed before any bandwidth, which brackets the measured generations") {
+  FakeMachine machine(2, [](size_t, int64_t) { return 0.1; });
+  run_visit(machine, {.warmup = 2, .iterations = 6}, 0, 2);
+  REQUIRE(machine.before_at.size() == 2);
+  REQUIRE(machine.after_at.size() == 2);
+  for (const auto& at : machine.before_at) CHECK(at.generations == 4);
+  for (const auto& at : machine.after_at) CHECK(at.generations == 4 + 6);
+}
+
+TEST_CASE("run_visit: progress never falls and stays within the visit") {
+  FakeMachine machine(2, [](size_t, int64_t index) { return 0.1 + 0.01 * static_cast<double>(index % 3); });
+  run_visit(machine, {.max_seconds = 20}, 0, 2);
+  REQUIRE_FALSE(machine.fractions.empty());
+  CHECK(std::is_sorted(machine.fractions.begin(), machine.fractions.end()));
+  CHECK(machine.fractions.front() >= 0);
+  CHECK(machine.fractions.back() <= 1);
+}
+
+TEST_CASE("Protocol: a single generation needs no second visit") {
+  CHECK(Protocol{.iterations = 1}.passes() == 1);
+  CHECK(Protocol{.iterations = 2}.passes() == 2);
+  CHECK(Protocol{}.passes() == 2);
+}

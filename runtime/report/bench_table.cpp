@@ -89,11 +89,16 @@ std::string head_line(const PointResult& point) {
   return text;
 }
 
-std::string utilisation(const PointResult& point) {
+std::string memory_text(const PointResult& point) {
   std::string text = fmt::format("MBU {} % of achievable", percent_text(point.mbu_achievable));
   if (point.mbu) text += fmt::format(", {} % of peak", percent_text(point.mbu));
-  if (point.prefill_tflops_per_s) text += fmt::format("; prefill {} TFLOP/s", figure_text(*point.prefill_tflops_per_s));
+  return text;
+}
+
+std::string prefill_text(const PointResult& point) {
+  std::string text = fmt::format("{} TFLOP/s", figure_text(*point.prefill_tflops_per_s));
   if (point.mfu_prefill) text += fmt::format(", MFU {} %", percent_text(point.mfu_prefill));
+  if (point.cold_ttft_ms) text += fmt::format("; the very first TTFT, cold: {} ms", figure_text(*point.cold_ttft_ms));
   return text;
 }
 
@@ -107,31 +112,34 @@ std::string warm_up_text(const std::vector<WarmUp>& warm_ups) {
     unsteady = unsteady || !warm_up.steady.value_or(true);
   }
   const char* verdict = unsteady ? "not steady" : steady ? "steady" : "too few to tell whether steady";
-  return fmt::format("warm-up generations {}, {}", fmt::join(generations, " + "), verdict);
+  return fmt::format("{} generations, {}", fmt::join(generations, " + "), verdict);
 }
 
 std::string outliers_text(const Outliers& outliers) {
   const int64_t slow = outliers.high_mild + outliers.high_severe;
   const int64_t fast = outliers.low_mild + outliers.low_severe;
-  if (slow + fast == 0) return "no outliers";
-  return fmt::format("outliers: {} slow ({} severe), {} fast ({} severe)", slow, outliers.high_severe, fast,
-                     outliers.low_severe);
+  if (slow + fast == 0) return "none";
+  return fmt::format("{} slow ({} severe), {} fast ({} severe)", slow, outliers.high_severe, fast, outliers.low_severe);
 }
 
-/// All that has no distribution, as one sentence.
+/// What has no distribution: a label and its figures a line.
 std::string remarks(const PointResult& point) {
-  Cells parts = {fmt::format("{} tokens/s, {} requests/s", figure_text(point.throughput_tokens_per_s),
-                             figure_text(point.requests_per_s)),
-                 utilisation(point)};
-  if (point.cold_ttft_ms) parts.push_back(fmt::format("cold TTFT {} ms", figure_text(*point.cold_ttft_ms)));
+  std::vector<std::pair<const char*, std::string>> lines = {
+      {"throughput", fmt::format("{} tokens/s, {} requests/s", figure_text(point.throughput_tokens_per_s),
+                                 figure_text(point.requests_per_s))},
+      {"memory", memory_text(point)}};
+  if (point.prefill_tflops_per_s) lines.emplace_back("prefill", prefill_text(point));
   if (point.text_cost) {
-    parts.push_back(fmt::format("tokenising {} ms, back to text {} ms", figure_text(point.text_cost->tokenise_ms),
-                                figure_text(point.text_cost->detokenise_ms)));
+    lines.emplace_back(
+        "text", fmt::format("tokenising {} ms and back {} ms a request; end to end {} ms",
+                            figure_text(point.text_cost->tokenise_ms), figure_text(point.text_cost->detokenise_ms),
+                            figure_text(point.end_to_end_ms)));
   }
-  if (point.end_to_end_ms) parts.push_back(fmt::format("end to end {} ms", figure_text(*point.end_to_end_ms)));
-  if (!point.warm_ups.empty()) parts.push_back(warm_up_text(point.warm_ups));
-  parts.push_back(outliers_text(point.outliers));
-  return fmt::format("{}", fmt::join(parts, "; "));
+  if (!point.warm_ups.empty()) lines.emplace_back("warm-up", warm_up_text(point.warm_ups));
+  lines.emplace_back("outliers", outliers_text(point.outliers));
+  std::string text;
+  for (const auto& [label, figures] : lines) text += wrapped(fmt::format("{:<11}{}", label, figures));
+  return text;
 }
 
 std::string block(const PointResult& point) {
@@ -139,10 +147,10 @@ std::string block(const PointResult& point) {
   if (point.status == PointStatus::kOutOfMemory) {
     text += "out of memory\n";
   } else {
-    text += distributions(point) + wrapped(remarks(point));
+    text += distributions(point) + remarks(point);
   }
-  if (point.verdicts.empty()) text += "verdicts: none\n";
-  for (const std::string& verdict : point.verdicts) text += wrapped(verdict);
+  if (point.verdicts.empty()) text += "verdicts   none\n";
+  for (const std::string& verdict : point.verdicts) text += wrapped("! " + verdict);
   return text;
 }
 

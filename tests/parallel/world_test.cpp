@@ -34,6 +34,12 @@ TEST_CASE("World::wait: ends when ready, and after the timeout when never") {
   CHECK_THROWS_AS(world.wait([] { return false; }, "nothing", std::vector<int>{0}), SystemError);
 }
 
+TEST_CASE("World::announce_end: the first to say so prints, the second does not") {
+  World world({});
+  CHECK(world.announce_end(1, "interrupted"));
+  CHECK_FALSE(world.announce_end(1, "interrupted again"));
+}
+
 TEST_CASE("make_communicator: a group of one needs no transport") {
   World world({});
   const auto communicator = make_communicator(world, {});

@@ -4,8 +4,10 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
+#include <random>
 #include <set>
 
+#include "runtime/measure/figures.hpp"
 #include "tests/support/fake_machine.hpp"
 
 using namespace shardscope;
@@ -170,6 +172,31 @@ TEST_CASE("run_visit: progress never falls and stays within the visit") {
   CHECK(std::is_sorted(machine.fractions.begin(), machine.fractions.end()));
   CHECK(machine.fractions.front() >= 0);
   CHECK(machine.fractions.back() <= 1);
+}
+
+TEST_CASE("run_visit: stopping by noise does not spoil the median's interval") {
+  // Log-normal generations about 100 ms, that is TPOT 20 ms, noisy enough that the rule decides when to stop.
+  std::mt19937_64 random(7);
+  std::normal_distribution<double> noise(0, 0.025);
+  constexpr int kTrials = 600;
+  int covered = 0;
+  int64_t generations = 0;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    const Protocol protocol{.warmup = 1, .least_generations = 12, .noise_bound = 0.02, .max_seconds = 1000};
+    std::vector<VisitRecord> visits;
+    for (int pass = 0; pass < 2; ++pass) {
+      FakeMachine machine(1, [&](size_t, int64_t) { return 0.1 * std::exp(noise(random)); });
+      visits.push_back(run_visit(machine, protocol, pass, 1).front());
+    }
+    PointResult point{.tp = 1, .workload = {.batch = 1, .prompt_tokens = 8, .output_tokens = 5}};
+    set_times(point, visits);
+    const Interval& interval = point.tpot_ms.p50_interval;
+    covered += interval.low && interval.high && *interval.low <= 20 && 20 <= *interval.high ? 1 : 0;
+    generations += point.generations;
+  }
+  CAPTURE(covered, generations);
+  CHECK(generations > 14 * kTrials);  // more than the least: the rule was at work
+  CHECK(covered >= 0.94 * kTrials);
 }
 
 TEST_CASE("Protocol: a single generation needs no second visit") {

@@ -133,12 +133,14 @@ TEST_CASE("report file: a link is followed, a pipe or device is written to and s
   const auto link = scratch_file("shardscope-link-");
   std::ofstream(real) << "old";
   std::filesystem::create_symlink(real, link);
+  CHECK(ReportFile(link.string()).partial_path() == std::filesystem::canonical(real).string() + ".partial");
   ReportFile(link.string()).finish("new");
   CHECK(std::filesystem::is_symlink(link));
   CHECK(content(real) == "new");
   std::filesystem::remove(link);
   std::filesystem::remove(real);
   ReportFile device("/dev/null");
+  CHECK_FALSE(device.partial_path().has_value());
   device.write_partial("part");
   device.finish("all");
   CHECK(std::filesystem::is_character_file("/dev/null"));

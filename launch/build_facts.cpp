@@ -1,17 +1,20 @@
-// The SHARDSCOPE_ names are definitions of launch/CMakeLists.txt, for this file alone. Versions of header libraries
-// come from their own headers, those of libraries that other rooms use from pkg-config.
+// The SHARDSCOPE_ names are definitions of launch/CMakeLists.txt, for this file alone; the commit stands in a header
+// that a build writes anew where it has changed (write_commit.cmake). Versions of header libraries come from their own
+// headers, those of libraries that other rooms use from pkg-config.
 #include "launch/build_facts.hpp"
 
 #include <fmt/format.h>
 #include <boost/version.hpp>
 #include <nlohmann/json.hpp>
 
+#include "launch/commit.hpp"
+
 namespace shardscope::launch {
 
 runtime::BuildFacts build_facts() {
   return {
       .version = SHARDSCOPE_VERSION,
-      .commit = SHARDSCOPE_COMMIT,
+      .commit = kCommit,
       .compiler = SHARDSCOPE_COMPILER,
       .build_type = SHARDSCOPE_BUILD_TYPE,
       .libraries = {

@@ -1,4 +1,4 @@
-// How this program was built, as CMake found it: nothing here is read from the host that it runs on.
+// How this program was built, as CMake and git found it then: nothing here is read from the host that it runs on.
 #pragma once
 
 #include <string>

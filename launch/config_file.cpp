@@ -21,6 +21,13 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
+/// A "#" within a word belongs to it: a file may be called so.
+std::string without_comment(const std::string& line) {
+  size_t at = line.find('#');
+  while (at != std::string::npos && at > 0 && line[at - 1] != ' ' && line[at - 1] != '\t') at = line.find('#', at + 1);
+  return line.substr(0, at);
+}
+
 /// In a file, these would name another file, or do something else than run the command.
 bool command_line_only(const std::string& name) {
   return name == "config" || name == "help";
@@ -57,6 +64,15 @@ bool is_name_character(const std::string& text, size_t at) {
   return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) != 0 || text[at] == '-');
 }
 
+runtime::Json option_json(const boost::any& value, const std::string& name) {
+  if (const auto* text = boost::any_cast<std::string>(&value)) return *text;
+  if (const auto* number = boost::any_cast<int64_t>(&value)) return *number;
+  if (const auto* number = boost::any_cast<double>(&value)) return *number;
+  if (const auto* truth = boost::any_cast<bool>(&value)) return *truth;
+  if (const auto* texts = boost::any_cast<std::vector<std::string>>(&value)) return *texts;
+  throw BugError(fmt::format("--{} is of a type that no document has", name));
+}
+
 bool repeatable(const po::option_description& option) {
   return option.semantic()->is_composing();
 }
@@ -81,7 +97,7 @@ std::vector<Setting> parse_settings(const std::string& text, const std::string& 
   std::istringstream lines(text);
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
-    line = trimmed(line.substr(0, line.find('#')));
+    line = trimmed(without_comment(line));
     if (line.empty()) continue;
     const size_t equals = line.find('=');
     Setting setting{.name = trimmed(line.substr(0, equals)), .where = fmt::format("{}:{}", file, number)};
@@ -100,6 +116,15 @@ std::vector<Setting> parse_settings(const std::string& text, const std::string& 
     settings.push_back(std::move(setting));
   }
   return settings;
+}
+
+runtime::Json Settings::in_effect() const {
+  runtime::Json options = runtime::Json::object();
+  for (const auto& [name, value] : values) {
+    if (command_line_only(name)) continue;
+    options[name] = option_json(value.value(), name);
+  }
+  return options;
 }
 
 UserError Settings::located(const UserError& error) const {

@@ -9,6 +9,7 @@
 #include "kernels/base/error.hpp"
 #include "launch/command_line.hpp"
 #include "launch/session.hpp"
+#include "runtime/report/document.hpp"
 
 namespace shardscope::launch {
 
@@ -18,7 +19,8 @@ struct Setting {
   std::string where;  // "run.conf:3"
 };
 
-/// The lines of a file named `file`: "name = value", "#" starts a comment. Each name is one of `options` and each value
+/// The lines of a file named `file`: "name = value"; "#" starts a comment at the beginning of a line or after a space.
+/// Each name is one of `options` and each value
 /// of its type; only an option that is repeatable on the command line may come twice. Throws UserError.
 std::vector<Setting> parse_settings(const std::string& text, const std::string& file,
                                     const po::options_description& options);
@@ -27,6 +29,9 @@ std::vector<Setting> parse_settings(const std::string& text, const std::string& 
 struct Settings {
   po::variables_map values;
   std::map<std::string, std::string> origins;  // name -> Setting::where
+
+  /// Every option in effect, defaults included: name to text, number, truth value or list; without config and help.
+  runtime::Json in_effect() const;
 
   /// The same error, with file and line where the option that it names was set.
   UserError located(const UserError& error) const;

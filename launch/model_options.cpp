@@ -134,7 +134,8 @@ std::unique_ptr<kernels::Backend> backend_for(const ModelOptions& options, const
   return backend;
 }
 
-runtime::ReportFile report_file(const std::string& path, const ModelOptions& options) {
+runtime::ReportFile report_file(const std::string& path, const ModelOptions& options,
+                                const std::optional<runtime::EarlierPartial>& earlier) {
   namespace fs = std::filesystem;
   std::error_code code;
   const fs::path target = fs::weakly_canonical(fs::absolute(path, code), code);
@@ -144,7 +145,7 @@ runtime::ReportFile report_file(const std::string& path, const ModelOptions& opt
     throw UserError(fmt::format("the report would overwrite {}the model", beside ? "a file of " : ""), path,
                     "name another file");
   }
-  return runtime::ReportFile(path);
+  return earlier ? runtime::ReportFile(path, *earlier) : runtime::ReportFile(path);
 }
 
 int64_t valid_vocabulary(const runtime::OpenedModel& model) {

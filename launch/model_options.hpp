@@ -40,9 +40,10 @@ runtime::OpenedModel open_model_noted(const ModelOptions& options, const Session
 /// The backend of this rank, with a line on standard error that says which and why.
 std::unique_ptr<kernels::Backend> backend_for(const ModelOptions& options, const Place& place, const Session& session);
 
-/// The report file that a command was asked for. Throws UserError, also when it is the model's own file, or one that
-/// stands already in the model's folder.
-runtime::ReportFile report_file(const std::string& path, const ModelOptions& options);
+/// The report file that a command was asked for; `earlier`: for one that grows. Throws UserError, also when it is the
+/// model's own file, or one that stands already in the model's folder.
+runtime::ReportFile report_file(const std::string& path, const ModelOptions& options,
+                                const std::optional<runtime::EarlierPartial>& earlier = std::nullopt);
 
 /// Ids below it have a token and may be drawn.
 int64_t valid_vocabulary(const runtime::OpenedModel& model);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <thread>
 
 #include <fmt/format.h>
@@ -79,17 +80,28 @@ void take_over(SweepArguments& arguments, const runtime::Json& planned, std::vec
     return std::find(degrees.begin(), degrees.end(), point.tp) == degrees.end();
   });
   const size_t points = degrees.size() * arguments.sweep.workloads.size();
+  const auto halves = std::count_if(earlier.points.begin(), earlier.points.end(), [](const PointResult& point) {
+    return point.status == runtime::PointStatus::kIncomplete;
+  });
   if (!arguments.model.quiet()) {
-    session.note(fmt::format("{} of {} points are taken over from {}", earlier.points.size(), points, file));
+    const auto whole = static_cast<int64_t>(earlier.points.size()) - halves;
+    const std::string half = halves > 0 ? fmt::format(", and the first visit of {} more", halves) : "";
+    session.note(fmt::format("{} of {} points are taken over from {}{}", whole, points, file, half));
   }
   if (left_out > 0) {
     earlier.warnings.push_back(fmt::format("{} point{} of {} left out: --tp does not name {} degree", left_out,
                                            left_out == 1 ? "" : "s", file, left_out == 1 ? "its" : "their"));
   }
-  const bool had_samples = std::any_of(earlier.points.begin(), earlier.points.end(),
-                                       [](const PointResult& point) { return !point.samples.empty(); });
-  if (had_samples && !arguments.samples) {
+  const auto any = [&](bool samples) {
+    return std::any_of(earlier.points.begin(), earlier.points.end(), [&](const PointResult& point) {
+      return point.status == runtime::PointStatus::kOk && point.samples.empty() != samples;
+    });
+  };
+  if (any(true) && !arguments.samples) {
     earlier.warnings.push_back(fmt::format("the samples in {} are left out: --samples keeps them", file));
+  }
+  if (any(false) && arguments.samples) {
+    earlier.warnings.push_back(fmt::format("points of {} have no samples: it was measured without --samples", file));
   }
   warnings.insert(warnings.end(), earlier.warnings.begin(), earlier.warnings.end());
   arguments.sweep.done = std::move(earlier.points);
@@ -113,9 +125,25 @@ void print_results(const SweepKind& kind, const SweepArguments& arguments, const
   } else {
     write_out(table);
   }
+}
+
+/// Shows all that was measured, then writes the files: each step is tried, whatever becomes of the others. Throws what
+/// the first of them threw.
+void deliver(const SweepRecord::Subject& subject, SweepRecord& record, const std::vector<PointResult>& points,
+             const Session& session) {
+  const SweepArguments& arguments = subject.arguments;
+  record.complete(points);
+  std::exception_ptr not_shown;
+  try {
+    print_results(subject.kind, arguments, record, points, session);
+  } catch (const Error&) {
+    not_shown = std::current_exception();
+  }
+  record.finish();
   for (const std::string& name : {arguments.files.json, arguments.files.csv}) {
     if (!name.empty() && name != "-" && !arguments.model.quiet()) session.note("report: " + name);
   }
+  if (not_shown) std::rethrow_exception(not_shown);
 }
 
 /// Ends the process's part in the run: on this host no rank says anything after it.
@@ -142,11 +170,16 @@ void measure_recorded(const SweepRecord::Subject& subject, ReportFiles files, st
   // Declared last: when something fails while a signal is being answered, its end comes before that of what it uses.
   std::optional<InterruptWatch> watch(std::in_place,
                                       [&](const char* signal) { say_interrupted(record, signal, session); });
-  const std::vector<PointResult> points =
-      run_sweep(session.world, backend, subject.model, arguments.sweep, record.progress());
-  record.finish(points);
+  std::vector<PointResult> points;
+  try {
+    points = run_sweep(session.world, backend, subject.model, arguments.sweep, record.progress());
+    deliver(subject, record, points, session);
+  } catch (...) {
+    const std::string kept = record.failed();
+    if (!kept.empty()) session.note(kept);
+    throw;
+  }
   watch.reset();
-  print_results(subject.kind, arguments, record, points, session);
   session.world.barrier(kEnd);
   if (std::all_of(points.begin(), points.end(),
                   [](const PointResult& point) { return point.status == runtime::PointStatus::kOutOfMemory; })) {
@@ -155,7 +188,8 @@ void measure_recorded(const SweepRecord::Subject& subject, ReportFiles files, st
   }
 }
 
-void measure(const SweepKind& kind, SweepArguments& arguments, const runtime::OpenedModel& model, Session& session) {
+void measure(const SweepKind& kind, SweepArguments& arguments, const runtime::OpenedModel& model,
+             const runtime::Json& in_effect, Session& session) {
   std::optional<ReportFiles> files;
   if (session.speaks()) files.emplace(arguments);
   const Place place = take_place(session, arguments.model.threads);
@@ -172,6 +206,7 @@ void measure(const SweepKind& kind, SweepArguments& arguments, const runtime::Op
   const auto backend = backend_for(arguments.model, place, session);
   runtime::ReportHeader header{.command = kind.defaults.command,
                                .argv = session.argv,
+                               .options = in_effect,
                                .environment = capture_environment(session, place, backend->description()),
                                .samples = arguments.samples};
   header.environment.peak_gb_per_s = sweep.peaks.gb_per_s;
@@ -207,7 +242,7 @@ int sweep_command(const SweepKind& kind, Session& session, const std::vector<std
     print_plan(arguments, model, session);
     return 0;
   }
-  measure(kind, arguments, model, session);
+  measure(kind, arguments, model, settings.in_effect(), session);
   return 0;
 }
 

@@ -87,6 +87,10 @@ po::options_description sweep_option_list(const SweepDefaults& defaults) {
       "generations measured per point, exactly; default: at least {} and until the median is known to "
       "within {:g} %",
       defaults.protocol.least_generations, defaults.protocol.noise_bound * 100);
+  const std::string max_seconds = fmt::format(
+      "longest measuring time of a point; warming up may take half as long more. Whatever the limit, a visit makes at "
+      "least {} generations to warm up (or --warmup) and 1 that is measured",
+      runtime::kLeastWarmUp);
   po::options_description options("options");
   options.add_options()                                                                                               //
       ("tp", po::value<std::string>()->value_name("LIST"), degrees.c_str())                                           //
@@ -100,7 +104,7 @@ po::options_description sweep_option_list(const SweepDefaults& defaults) {
        "steady")                                                                 //
       ("iterations", po::value<int64_t>()->value_name("N"), iterations.c_str())  //
       ("max-seconds", po::value<double>()->default_value(defaults.protocol.max_seconds)->value_name("S"),
-       "longest measuring time of a point; warming up may take half as long more")  //
+       max_seconds.c_str())  //
       ("peak-bandwidth", po::value<double>()->value_name("GB_PER_S"),
        "data-sheet memory bandwidth of one rank's share in GB/s (10^9); without it MBU against it is null")  //
       ("peak-tflops", po::value<double>()->value_name("TFLOPS"),

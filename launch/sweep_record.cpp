@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
+#include <filesystem>
 
 #include <fmt/format.h>
 
@@ -20,15 +22,39 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::optional<runtime::ReportFile> file_named(const std::string& name, const ModelOptions& options) {
-  if (name.empty() || name == "-") return std::nullopt;
-  return report_file(name, options);
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code code;
+  return std::filesystem::equivalent(a, b, code) && !code;
+}
+
+bool names_file(const std::string& name) {
+  return !name.empty() && name != "-";
+}
+
+/// Only the very file that is gone on with may be replaced: what it holds is taken over first.
+std::optional<runtime::ReportFile> json_file(const SweepArguments& arguments) {
+  const SweepFiles& files = arguments.files;
+  if (!names_file(files.json)) return std::nullopt;
+  const std::string partial = runtime::partial_path_of(files.json);
+  const bool gone_on_with = !files.resume.empty() && same_file(partial, files.resume);
+  return report_file(files.json, arguments.model,
+                     runtime::EarlierPartial{.replaced = gone_on_with,
+                                             .remedy = fmt::format("go on with --resume {}, or remove it", partial)});
+}
+
+/// The points of a CSV file come from the report that --resume names.
+std::optional<runtime::ReportFile> csv_file(const SweepArguments& arguments) {
+  const SweepFiles& files = arguments.files;
+  if (!names_file(files.csv)) return std::nullopt;
+  return report_file(
+      files.csv, arguments.model,
+      runtime::EarlierPartial{.replaced = !files.resume.empty(),
+                              .remedy = "go on with --resume and the JSON report of that run, or remove it"});
 }
 
 }  // namespace
 
-ReportFiles::ReportFiles(const SweepArguments& arguments)
-    : json(file_named(arguments.files.json, arguments.model)), csv(file_named(arguments.files.csv, arguments.model)) {}
+ReportFiles::ReportFiles(const SweepArguments& arguments) : json(json_file(arguments)), csv(csv_file(arguments)) {}
 
 SweepRecord::SweepRecord(const Subject& subject, ReportFiles files, std::vector<std::string> warnings)
     : subject_(subject),
@@ -84,19 +110,51 @@ std::string SweepRecord::csv_text() const {
 
 void SweepRecord::write_partial() {
   body_.advice = subject_.kind.advice(body_.points);
-  if (files_.json) files_.json->write_partial(json_text());
-  if (files_.csv) files_.csv->write_partial(csv_text());
+  if (files_.json && write_partial(*files_.json, json_text())) kept_ = points_text();
+  if (files_.csv && write_partial(*files_.csv, csv_text())) csv_kept_ = true;
 }
 
-void SweepRecord::finish(const std::vector<PointResult>& points) {
+/// A disk that is full for a while must not end a run of hours: the points are still in memory.
+bool SweepRecord::write_partial(runtime::ReportFile& file, const std::string& text) {
+  try {
+    file.write_partial(text);
+    return file.partial_path().has_value();
+  } catch (const Error& error) {
+    const std::string warning = fmt::format("points are not kept for now: {}", error.what());
+    const std::vector<std::string>& said = body_.warnings;
+    if (std::find(said.begin(), said.end(), warning) != said.end()) return false;
+    body_.warnings.push_back(warning);
+    progress_.clear();
+    write_error(fmt::format("warning: {}\n", warning));
+    return false;
+  }
+}
+
+void SweepRecord::complete(const std::vector<PointResult>& points) {
   const std::lock_guard lock(mutex_);
   if (interrupted_) return;
   progress_.clear();
   body_.points = points;
   body_.advice = subject_.kind.advice(points);
   body_.complete = true;
-  if (files_.json) files_.json->finish(json_text());
-  if (files_.csv) files_.csv->finish(csv_text());
+}
+
+void SweepRecord::finish() {
+  const std::lock_guard lock(mutex_);
+  if (interrupted_) return;
+  std::exception_ptr first;
+  const auto finish = [&](std::optional<runtime::ReportFile>& file, const std::string& text) {
+    if (!file) return;
+    try {
+      file->finish(text);
+      file.reset();
+    } catch (const Error&) {
+      if (!first) first = std::current_exception();
+    }
+  };
+  finish(files_.json, json_text());
+  finish(files_.csv, csv_text());
+  if (first) std::rethrow_exception(first);
   finished_ = true;
 }
 
@@ -106,32 +164,43 @@ std::string SweepRecord::interrupted(const std::string& signal) {
   progress_.clear();
   const std::string what = "interrupted by " + signal;
   if (finished_) return what + ", when all was measured and written";
+  if (body_.points.empty()) return what + ", nothing was measured yet";
   body_.complete = false;
   body_.warnings.push_back(what);
-  try {
-    write_partial();
-  } catch (const Error& error) {
-    write_error(fmt::format("warning: {}\n", error.what()));
-  }
-  if (!body_.points.empty()) write_error(fmt::format("\n{}\n", subject_.kind.table(body_.points)));
-  return fmt::format("{}, {}, {}", what, measured_text(), remedy_text());
+  write_partial();
+  write_error(fmt::format("\n{}\n", subject_.kind.table(body_.points)));
+  return fmt::format("{}, {} measured, {}", what, points_text(), remedy_text());
 }
 
-/// A point that had only the first of its visits does not count.
-std::string SweepRecord::measured_text() const {
-  const auto measured = std::count_if(body_.points.begin(), body_.points.end(), [](const PointResult& point) {
-    return point.status != PointStatus::kIncomplete;
+std::string SweepRecord::failed() {
+  const std::lock_guard lock(mutex_);
+  if (interrupted_ || finished_) return "";
+  progress_.clear();
+  if (body_.points.empty()) return "";
+  body_.complete = false;
+  write_partial();
+  if (!files_.json || !kept_) return "";
+  const std::string partial = *files_.json->partial_path();
+  return fmt::format("{} are kept in {}; go on with --resume {}", *kept_, partial, partial);
+}
+
+/// "2 of 4 points"; those that had only the first of their visits are named beside.
+std::string SweepRecord::points_text() const {
+  const auto first_visits = std::count_if(body_.points.begin(), body_.points.end(), [](const PointResult& point) {
+    return point.status == PointStatus::kIncomplete;
   });
   const runtime::SweepOptions& sweep = subject_.arguments.sweep;
-  return fmt::format("{} of {} points measured", measured, sweep.degrees.size() * sweep.workloads.size());
+  const auto measured = static_cast<std::ptrdiff_t>(body_.points.size()) - first_visits;
+  std::string text = fmt::format("{} of {} points", measured, sweep.degrees.size() * sweep.workloads.size());
+  if (first_visits > 0)
+    text += fmt::format(" and the first visit{} of {} more", first_visits == 1 ? "" : "s", first_visits);
+  return text;
 }
 
 std::string SweepRecord::remedy_text() const {
-  const auto partial = [](const std::optional<runtime::ReportFile>& file) {
-    return file ? file->partial_path() : std::nullopt;
-  };
-  if (const auto json = partial(files_.json)) return "go on with --resume " + *json;
-  if (const auto csv = partial(files_.csv)) return fmt::format("they stand in {}; --json FILE could go on", *csv);
+  if (kept_) return "go on with --resume " + *files_.json->partial_path();
+  if (files_.json) return "nothing was kept, see the warning";
+  if (csv_kept_) return fmt::format("they stand in {}; --json FILE could go on", *files_.csv->partial_path());
   return "nothing was kept: --json FILE keeps the points";
 }
 

@@ -16,7 +16,8 @@
 
 namespace shardscope::launch {
 
-/// The report files that were asked for. Throws UserError where one cannot be written.
+/// The report files that were asked for. Throws UserError where one cannot be written, and where its .partial file
+/// holds points of an earlier run that --resume does not take over.
 struct ReportFiles {
   explicit ReportFiles(const SweepArguments& arguments);
   std::optional<runtime::ReportFile> json, csv;
@@ -36,19 +37,27 @@ class SweepRecord {
   /// The run's steps, as run_sweep tells them.
   runtime::SweepProgress progress();
 
-  /// All is measured: the files get their names. Throws SystemError.
-  void finish(const std::vector<runtime::PointResult>& points);
+  /// All is measured: what is shown and written from now on is that.
+  void complete(const std::vector<runtime::PointResult>& points);
+
+  /// The files get their names. Throws SystemError for the first that does not, after all were tried.
+  void finish();
 
   /// Ends the record: writes what there is once more, shows its table, and returns the words of the error.
   std::string interrupted(const std::string& signal);
+
+  /// Ends the record after a failure: writes what there is once more. Returns the line that says where it stands and
+  /// how to go on; empty where nothing is kept.
+  std::string failed();
 
   std::string json_text() const;
   std::string csv_text() const;
 
  private:
   void write_partial();
+  bool write_partial(runtime::ReportFile& file, const std::string& text);  // whether it stands
   void show(const std::vector<size_t>& changed);
-  std::string measured_text() const;
+  std::string points_text() const;
   std::string remedy_text() const;
 
   Subject subject_;
@@ -56,6 +65,8 @@ class SweepRecord {
   std::mutex mutex_;
   Progress progress_;
   runtime::ReportBody body_;
+  std::optional<std::string> kept_;  // how many points stand in the JSON file's .partial
+  bool csv_kept_ = false;
   bool interrupted_ = false;
   bool finished_ = false;  // the reports stand under their names
 };

@@ -40,12 +40,12 @@ void set_disturbance(PointResult& point) {
   point.disturbance.waited_share = waited.value();
 }
 
-std::optional<double> median_of_pass(const std::vector<GenerationSample>& samples, int pass,
-                                     std::optional<double> (*value_of)(const GenerationSample&)) {
+/// Median of the headline figures of one visit.
+std::optional<double> median_headline(const std::vector<GenerationSample>& samples, int pass) {
   std::vector<double> values;
   for (const GenerationSample& sample : samples) {
-    if (sample.pass != pass) continue;
-    if (const std::optional<double> value = value_of(sample)) values.push_back(*value);
+    const std::optional<double> value = headline_ms(sample);
+    if (value && sample.pass == pass) values.push_back(*value);
   }
   if (values.empty()) return std::nullopt;
   std::sort(values.begin(), values.end());
@@ -53,14 +53,17 @@ std::optional<double> median_of_pass(const std::vector<GenerationSample>& sample
 }
 
 void set_noise(PointResult& point) {
-  std::vector<double> values;
-  for (const GenerationSample& sample : point.samples) {
-    if (const std::optional<double> value = headline_ms(sample)) values.push_back(*value);
-  }
-  point.noise.relative = relative_noise(values);
-  const std::optional<double> up = median_of_pass(point.samples, 0, headline_ms);
-  const std::optional<double> down = median_of_pass(point.samples, 1, headline_ms);
+  const Distribution& headline = point.tpot_ms.n > 0 ? point.tpot_ms : point.ttft_ms;
+  const std::optional<double> up = median_headline(point.samples, 0);
+  const std::optional<double> down = median_headline(point.samples, 1);
   if (up && down && *up > 0) point.noise.pass_shift = *down / *up - 1;
+  const Interval& interval = headline.p50_interval;
+  if (!interval.low || !interval.high) return;
+  const auto [low, high] =
+      std::minmax({*interval.low, *interval.high, up.value_or(*interval.low), down.value_or(*interval.low)});
+  point.noise.low_ms = low;
+  point.noise.high_ms = high;
+  if (*headline.p50 > 0) point.noise.relative = (high - low) / 2 / *headline.p50;
 }
 
 Spread spread_of(const std::vector<RankFigures>& ranks, std::optional<double> RankFigures::*field) {
@@ -123,9 +126,12 @@ void set_utilisation(PointResult& point, double nominal_bytes, const GroupPlace&
   }
   if (!point.tpot_ms.p50) return;
   const double seconds = *point.tpot_ms.p50 * 1e-3;
-  if (!(seconds > 0)) {
+  const bool measurable = seconds > 0 && std::all_of(point.ranks.begin(), point.ranks.end(), [](const RankFigures& r) {
+                            return r.achievable_gb_per_s > 0 && std::isfinite(r.achievable_gb_per_s);
+                          });
+  if (!measurable) {
     point.status = PointStatus::kInvalid;
-    point.verdicts.push_back(fmt::format("invalid: a TPOT of {} ms is no time", *point.tpot_ms.p50));
+    point.verdicts.push_back("invalid: a time or a read bandwidth that is no positive number");
     return;
   }
   // 0: no memory peak to compare with.
@@ -185,16 +191,8 @@ void set_speedups(std::vector<PointResult>& points) {
 }
 
 std::optional<ClosedInterval> tpot_interval(const PointResult& point) {
-  const Interval& interval = point.tpot_ms.p50_interval;
-  if (!interval.low || !interval.high) return std::nullopt;
-  ClosedInterval closed{*interval.low, *interval.high};
-  if (point.noise.pass_shift && point.tpot_ms.p50) {
-    // The pooled median lies between the visits' medians, so neither is farther from it than they are apart.
-    const double apart = std::abs(*point.noise.pass_shift) * *point.tpot_ms.p50;
-    closed.low = std::min(closed.low, *point.tpot_ms.p50 - apart);
-    closed.high = std::max(closed.high, *point.tpot_ms.p50 + apart);
-  }
-  return closed;
+  if (point.tpot_ms.n == 0 || !point.noise.low_ms || !point.noise.high_ms) return std::nullopt;
+  return ClosedInterval{*point.noise.low_ms, *point.noise.high_ms};
 }
 
 }  // namespace shardscope::runtime

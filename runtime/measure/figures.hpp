@@ -36,8 +36,7 @@ void set_prefill(PointResult& point, double flops, const Peaks& peaks);
 /// smallest degree / tp. Sets both on every point that has a TPOT.
 void set_speedups(std::vector<PointResult>& points);
 
-/// 95 % interval of the median TPOT, widened to hold the medians of both visits where samples of both are there.
-/// nullopt while it is open.
+/// Noise::low_ms and high_ms of a point with a TPOT; nullopt while the interval is open.
 struct ClosedInterval {
   double low = 0, high = 0;
 };

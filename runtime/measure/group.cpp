@@ -63,7 +63,7 @@ Disturbance disturbance_of(std::span<const double> all, size_t stride) {
 
 GroupMachine::GroupMachine(parallel::World& world, kernels::Backend& backend, const OpenedModel& model,
                            GroupOptions options)
-    : world_(world), backend_(backend), options_(std::move(options)), before_gb_per_s_(options_.workloads.size()) {
+    : world_(world), backend_(backend), options_(std::move(options)), own_(options_.workloads.size()) {
   const SweepOptions& sweep = options_.sweep;
   const parallel::ShardPlan plan = plan_shards(shard_dimensions(model.config), options_.tp);
   DecoderOptions shape = decoder_options(options_.workloads, sweep.max_step_tokens);
@@ -76,7 +76,9 @@ GroupMachine::GroupMachine(parallel::World& world, kernels::Backend& backend, co
   const auto whole =
       static_cast<double>(planned_memory(model.config, *model.weights, plan, shape, communicator_->rank()).weights);
   if (options_.tell_loading) {
-    shape.loaded = [&](int64_t bytes) { options_.tell_loading(static_cast<double>(bytes) / std::max(whole, 1.0)); };
+    shape.loaded = [this, whole](int64_t bytes) {
+      options_.tell_loading(static_cast<double>(bytes) / std::max(whole, 1.0));
+    };
   }
   const double start = now_seconds();
   decoder_ =
@@ -85,7 +87,7 @@ GroupMachine::GroupMachine(parallel::World& world, kernels::Backend& backend, co
   sampler_ =
       std::make_unique<Sampler>(backend, *communicator_, decoder_->vocab_range(), sweep.valid_vocab, shape.slots);
   for (size_t point = 0; point < options_.workloads.size(); ++point) {
-    if (options_.own[point]->load_seconds == 0) options_.own[point]->load_seconds = load_seconds;
+    own_[point].load_seconds = load_seconds;
     const Workload& workload = options_.workloads[point];
     std::vector<GenerationRequest> requests;
     for (int64_t sequence = 0; sequence < workload.batch; ++sequence) {
@@ -111,7 +113,7 @@ GenerationSample GroupMachine::generate(size_t point) {
             : topology::ActivityShares{};
 
   const std::vector<double>& own_times = last_request_times(results);
-  OwnFigures& own = *options_.own[point];
+  OwnFigures& own = own_[point];
   if (const std::optional<double> tpot = generation_times(own_times).tpot_ms) own.tpot_ms.push_back(*tpot);
   if (shares.waited_share) {
     own.waited_known = true;
@@ -144,15 +146,12 @@ void GroupMachine::measure_bandwidth(size_t point, bool after) {
       {.kv = {.slots = workload.batch, .positions = std::clamp<int64_t>(mean_positions, 1, workload.positions())},
        .seconds = kBandwidthSeconds,
        .oversubscribed = options_.oversubscribed});
-  OwnFigures& own = *options_.own[point];
-  own.best_gb_per_s = std::max(own.best_gb_per_s, measured.best_gb_per_s);
-  own.median_gb_per_s.push_back(measured.median_gb_per_s);
-  if (!after) {
-    before_gb_per_s_[point] = measured.best_gb_per_s;
-    return;
+  OwnFigures& own = own_[point];
+  if (after) {
+    own.after = measured;
+  } else {  // warming up is over
+    own = {.before = measured, .load_seconds = own.load_seconds};
   }
-  const double drift = measured.best_gb_per_s / before_gb_per_s_[point] - 1;
-  if (std::abs(drift) > std::abs(own.drift)) own.drift = drift;
 }
 
 double GroupMachine::now_seconds() {

@@ -10,29 +10,17 @@
 #include "runtime/decoder.hpp"
 #include "runtime/generate/generate.hpp"
 #include "runtime/generate/sampler.hpp"
-#include "runtime/measure/bandwidth.hpp"
 #include "runtime/measure/protocol.hpp"
+#include "runtime/measure/rank_figures.hpp"
 #include "runtime/measure/sweep.hpp"
 
 namespace shardscope::runtime {
-
-/// What this rank alone knows of a point; over both visits. Times are its own clock's.
-struct OwnFigures {
-  std::vector<double> tpot_ms;
-  double best_gb_per_s = 0;
-  std::vector<double> median_gb_per_s;  // of each measurement of bandwidth
-  double drift = 0;                     // best after / best before - 1, the larger one of the visits
-  double waited_seconds = 0, seconds = 0;
-  bool waited_known = false;
-  double load_seconds = 0;  // of the first visit
-};
 
 struct GroupOptions {
   const SweepOptions& sweep;
   int tp = 1;
   bool oversubscribed = false;
   std::vector<Workload> workloads;  // the points, by number
-  std::vector<OwnFigures*> own;     // where what this rank measures of each goes
   std::function<void(size_t point, const char* doing, int64_t generation, double fraction)> tell;
   std::function<void(double fraction)> tell_loading;
 };
@@ -50,6 +38,8 @@ class GroupMachine : public Machine {
 
   std::string communicator_name() const { return std::string(communicator_->name()); }
   MemoryBytes memory() const { return decoder_->memory(); }
+  /// What this rank alone knows of a point after the visit.
+  const OwnFigures& own(size_t point) const { return own_[point]; }
 
  private:
   /// What one rank says of one generation, in doubles that travel to all: three of disturbance, then its token times.
@@ -62,7 +52,7 @@ class GroupMachine : public Machine {
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<Sampler> sampler_;
   std::vector<std::vector<GenerationRequest>> requests_;  // of each point
-  std::vector<double> before_gb_per_s_;                   // of each point, this visit
+  std::vector<OwnFigures> own_;                           // of each point
 };
 
 }  // namespace shardscope::runtime

@@ -49,12 +49,14 @@ struct Outliers {
 struct WarmUp {
   int64_t generations = 0;
   std::optional<double> change;  // median latency of the last generations / of as many before, - 1
-  std::optional<bool> steady;    // nullopt: too few generations to tell (--warmup)
+  std::optional<bool> steady;    // nullopt: --warmup was too short to tell
 };
 
 /// How well the headline figure (TPOT p50; TTFT p50 where there is no TPOT) is known.
 struct Noise {
-  std::optional<double> relative;    // half of its 95 % interval / itself
+  // Its 95 % interval, widened to hold the medians of both visits; nullopt while it is open (n < 6).
+  std::optional<double> low_ms, high_ms;
+  std::optional<double> relative;    // half of that / the headline figure
   std::optional<double> pass_shift;  // median of the second visit / of the first - 1
 };
 
@@ -67,7 +69,7 @@ struct RankFigures {
   double achievable_gb_per_s = 0;  // best of all passes before and after
   double achievable_median_gb_per_s = 0;
   double bandwidth_drift = 0;     // best after / best before - 1, the larger one of the visits
-  std::optional<double> tpot_ms;  // p50 by this rank's own clock
+  std::optional<double> tpot_ms;  // p50 by this rank's own clock; mean of the visits'
   std::optional<double> mbu, mbu_achievable, mbu_useful;
   std::optional<double> waited_share;
   double load_seconds = 0;  // of the first visit
@@ -89,9 +91,9 @@ struct PointResult {
   PointStatus status = PointStatus::kOk;
   std::string communicator;
   Distribution ttft_ms, tpot_ms, itl_ms, latency_ms;
-  std::optional<double> cold_ttft_ms;   // of the very first generation at this degree and workload
-  std::optional<TextCost> text_cost;    // nullopt: the model has no tokenizer
-  std::optional<double> end_to_end_ms;  // latency p50 + text cost of the batch
+  std::optional<double> cold_ttft_ms;   // of the very first generation after loading; of one point a visit
+  std::optional<TextCost> text_cost;    // nullopt: no text (random ids), or no tokenizer
+  std::optional<double> end_to_end_ms;  // latency p50 + text cost of the batch, one request after another
   std::optional<double> throughput_tokens_per_s, requests_per_s;
   std::optional<double> mbu_nominal;
   std::optional<Spread> mbu, mbu_achievable, mbu_useful;

@@ -10,7 +10,7 @@
 namespace shardscope::runtime {
 namespace {
 
-constexpr int64_t kMostGenerations = 2000;  // of one visit: p99 has a closed interval from 368 on
+constexpr int64_t kMostGenerations = 2000;  // of one visit, by the noise rule: p99 has a closed interval from 368 on
 constexpr double kWarmUpShare = 0.3;        // of a visit, for the estimate of what is done
 
 double median_of(std::span<const double> values) {
@@ -34,8 +34,9 @@ bool warm_enough(const Protocol& protocol, std::span<const double> latencies_ms,
 }
 
 /// How far a point is, for progress alone.
-double estimated_fraction(const Protocol& protocol, int pass, const VisitRecord& record) {
-  const int64_t target = share_of(protocol.iterations.value_or(protocol.least_generations), pass, protocol.passes());
+double estimated_fraction(const Protocol& protocol, int pass, int64_t first_visit, const VisitRecord& record) {
+  int64_t target = share_of(protocol.iterations.value_or(protocol.least_generations), pass, protocol.passes());
+  if (first_visit > 0 && !protocol.iterations) target = first_visit;
   const double by_count =
       static_cast<double>(record.samples.size()) / static_cast<double>(std::max<int64_t>(target, 1));
   const double by_time = record.seconds / (protocol.max_seconds / protocol.passes());
@@ -51,13 +52,15 @@ void warm_up(Machine& machine, const Protocol& protocol, size_t point, size_t po
     machine.tell(point, "warming up", n + 1,
                  kWarmUpShare * (static_cast<double>(point) + share) / static_cast<double>(points));
     const GenerationSample sample = machine.generate(point);
-    if (n == 0) record.cold_ttft_ms = sample.ttft_ms;
+    if (n == 0 && point == 0) record.cold_ttft_ms = sample.ttft_ms;  // the others find memory and caches warm
     latencies_ms.push_back(sample.latency_ms.value_or(0));
     warm = machine.agree(warm_enough(protocol, latencies_ms, machine.now_seconds() - start));
   }
   record.warm_up.generations = static_cast<int64_t>(latencies_ms.size());
   record.warm_up.change = steadiness(latencies_ms);
-  if (record.warm_up.change) record.warm_up.steady = std::abs(*record.warm_up.change) < kSteadyChange;
+  const std::optional<double>& change = record.warm_up.change;
+  if (change) record.warm_up.steady = std::abs(*change) < kSteadyChange;
+  if (!change && !protocol.warmup) record.warm_up.steady = false;  // a limit came before it could be told
 }
 
 }  // namespace
@@ -82,15 +85,13 @@ std::optional<double> relative_noise(std::span<const double> values) {
   return (*interval.high - *interval.low) / 2 / *distribution.p50;
 }
 
-StopVerdict stop_verdict(const Protocol& protocol, int pass, std::span<const double> values, double seconds) {
-  const auto n = static_cast<int64_t>(values.size());
+StopVerdict stop_verdict(const Protocol& protocol, const VisitSoFar& visit) {
+  const auto n = static_cast<int64_t>(visit.values.size());
+  const bool by_noise = !protocol.iterations && visit.first_visit == 0;
   std::string wanting;  // what is not met yet; empty: all is
-  if (protocol.iterations) {
-    const int64_t target = share_of(*protocol.iterations, pass, protocol.passes());
-    if (n < target) wanting = fmt::format("{} of {} generations", n, target);
-  } else {
-    const int64_t least = share_of(protocol.least_generations, pass, protocol.passes());
-    const std::optional<double> noise = relative_noise(values);
+  if (by_noise) {
+    const int64_t least = share_of(protocol.least_generations, visit.pass, protocol.passes());
+    const std::optional<double> noise = relative_noise(visit.values);
     if (n < least) {
       wanting = fmt::format("{} generations, not {}", n, least);
     } else if (!noise) {
@@ -98,11 +99,17 @@ StopVerdict stop_verdict(const Protocol& protocol, int pass, std::span<const dou
     } else if (!(*noise <= protocol.noise_bound)) {
       wanting = fmt::format("the median known to ±{:.1f} %, not {:.1f} %", *noise * 100, protocol.noise_bound * 100);
     }
+  } else {
+    const int64_t target =
+        protocol.iterations ? share_of(*protocol.iterations, visit.pass, protocol.passes()) : visit.first_visit;
+    if (n < target) wanting = fmt::format("{} of {} generations", n, target);
   }
   if (wanting.empty()) return {.enough = true, .unmet = std::nullopt};
   const double limit = protocol.max_seconds / protocol.passes();
-  if (seconds >= limit) return {true, fmt::format("{:g} s a visit ended it with {}", limit, wanting)};
-  if (n >= kMostGenerations) return {true, fmt::format("{} generations a visit ended it with {}", n, wanting)};
+  if (visit.seconds >= limit) return {true, fmt::format("{:g} s a visit ended it with {}", limit, wanting)};
+  if (by_noise && n >= kMostGenerations) {
+    return {true, fmt::format("{} generations a visit ended it with {}", n, wanting)};
+  }
   return {};
 }
 
@@ -120,7 +127,9 @@ std::optional<double> headline_ms(const GenerationSample& sample) {
   return sample.tpot_ms ? sample.tpot_ms : sample.ttft_ms;
 }
 
-std::vector<VisitRecord> run_visit(Machine& machine, const Protocol& protocol, int pass, size_t points) {
+std::vector<VisitRecord> run_visit(Machine& machine, const Protocol& protocol, int pass,
+                                   std::span<const int64_t> first_visit) {
+  const size_t points = first_visit.size();
   std::vector<VisitRecord> records(points);
   std::vector<std::vector<double>> headlines(points);
   for (size_t point = 0; point < points; ++point) warm_up(machine, protocol, point, points, records[point]);
@@ -128,7 +137,7 @@ std::vector<VisitRecord> run_visit(Machine& machine, const Protocol& protocol, i
 
   const auto fraction = [&] {
     double sum = 0;
-    for (const VisitRecord& record : records) sum += estimated_fraction(protocol, pass, record);
+    for (size_t i = 0; i < points; ++i) sum += estimated_fraction(protocol, pass, first_visit[i], records[i]);
     return kWarmUpShare + (1 - kWarmUpShare) * sum / static_cast<double>(points);
   };
   std::vector<size_t> active(points);
@@ -145,7 +154,9 @@ std::vector<VisitRecord> run_visit(Machine& machine, const Protocol& protocol, i
       sample.pass = pass;
       if (const std::optional<double> value = headline_ms(sample)) headlines[point].push_back(*value);
       record.samples.push_back(std::move(sample));
-      StopVerdict verdict = stop_verdict(protocol, pass, headlines[point], record.seconds);
+      StopVerdict verdict = stop_verdict(
+          protocol,
+          {.pass = pass, .first_visit = first_visit[point], .values = headlines[point], .seconds = record.seconds});
       record.unmet = std::move(verdict.unmet);
       if (!machine.agree(verdict.enough)) going_on.push_back(point);
     }

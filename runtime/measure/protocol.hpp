@@ -37,12 +37,20 @@ std::optional<double> steadiness(std::span<const double> latencies_ms);
 /// Half the 95 % interval of the median / the median; nullopt while the interval is open (n < 6).
 std::optional<double> relative_noise(std::span<const double> values);
 
-/// Whether one visit has measured enough of a point. values: headline figures of this visit.
+/// What a visit has measured of a point so far.
+struct VisitSoFar {
+  int pass = 0;
+  int64_t first_visit = 0;         // generations of the first visit; 0: this is the first
+  std::span<const double> values;  // headline figures of this visit
+  double seconds = 0;
+};
+
+/// Whether that is enough. A second visit makes as many generations as the first, so that neither weighs more.
 struct StopVerdict {
   bool enough = false;
   std::optional<std::string> unmet;  // a limit ended it: which, and the condition that was not met
 };
-StopVerdict stop_verdict(const Protocol& protocol, int pass, std::span<const double> values, double seconds);
+StopVerdict stop_verdict(const Protocol& protocol, const VisitSoFar& visit);
 
 /// Order in which `count` points take their turn in round `round`: a seeded shuffle.
 std::vector<size_t> round_order(size_t count, uint64_t seed, int64_t round);
@@ -64,14 +72,17 @@ class Machine {
 /// What one visit measured at one point.
 struct VisitRecord {
   WarmUp warm_up;
-  std::optional<double> cold_ttft_ms;
+  std::optional<double> cold_ttft_ms;  // of the first generation after loading; of the first point alone
   std::vector<GenerationSample> samples;
   double seconds = 0;  // that the measured generations took
   std::optional<std::string> unmet;
 };
 
-/// Warms every point up, then measures them in interleaved rounds until each has enough. Collective.
-std::vector<VisitRecord> run_visit(Machine& machine, const Protocol& protocol, int pass, size_t points);
+/// Warms every point up, then measures them in interleaved rounds until each has enough. first_visit [points]: of each
+/// point the generations that its first visit made, 0 where this is the first; what rank 0 has there counts.
+/// Collective.
+std::vector<VisitRecord> run_visit(Machine& machine, const Protocol& protocol, int pass,
+                                   std::span<const int64_t> first_visit);
 
 /// TPOT, or TTFT where a generation has one token: the value that noise, outliers and stop rules look at.
 std::optional<double> headline_ms(const GenerationSample& sample);

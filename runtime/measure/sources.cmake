@@ -4,9 +4,11 @@ list(APPEND runtime_sources
   measure/figures.cpp
   measure/group.cpp
   measure/protocol.cpp
+  measure/rank_figures.cpp
   measure/residents.cpp
   measure/statistics.cpp
   measure/sweep.cpp
   measure/text_cost.cpp
   measure/traffic.cpp
-  measure/verdicts.cpp)
+  measure/verdicts.cpp
+  measure/visits.cpp)

@@ -36,8 +36,9 @@ struct SweepOptions {
   int threads = 1;                                                       // of this rank
   int64_t free_memory_bytes = 0;                                         // on this host, for all its ranks; 0: unknown
   Peaks peaks;
-  const Tokenizer* tokenizer = nullptr;  // on rank 0; null: the model has none
-  std::vector<PointResult> done;         // of an earlier, interrupted run: not measured again. On rank 0
+  const Tokenizer* tokenizer = nullptr;  // on rank 0, to time text; null: the model has none
+  /// Of an earlier, interrupted run, on rank 0: not measured again; `incomplete` ones lack their second visit alone.
+  std::vector<PointResult> done;
 };
 
 struct SweepProgress {

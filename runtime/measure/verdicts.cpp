@@ -12,20 +12,27 @@ constexpr int64_t kLeastForIntervals = 6;  // of the median: (1/2)^n <= 2.5 %
 constexpr double kMildFence = 1.5;         // interquartile ranges beyond the quartiles.  Source: Tukey 1977
 constexpr double kSevereFence = 3.0;
 
-std::optional<double> usual_clock(const std::vector<GenerationSample>& samples) {
-  std::vector<double> clocks;
-  for (const GenerationSample& sample : samples) {
-    if (sample.disturbance.mhz) clocks.push_back(*sample.disturbance.mhz);
-  }
-  if (clocks.empty()) return std::nullopt;
-  std::sort(clocks.begin(), clocks.end());
-  return quantile_sorted(clocks, 0.5);
+/// Medians over the samples that know them: an outlier's cause must stand out from what goes on all the time.
+Disturbance usual_disturbance(const std::vector<GenerationSample>& samples) {
+  const auto median = [&](std::optional<double> Disturbance::*field) -> std::optional<double> {
+    std::vector<double> values;
+    for (const GenerationSample& sample : samples) {
+      if (const std::optional<double> value = sample.disturbance.*field) values.push_back(*value);
+    }
+    if (values.empty()) return std::nullopt;
+    std::sort(values.begin(), values.end());
+    return quantile_sorted(values, 0.5);
+  };
+  return {median(&Disturbance::stolen_share), median(&Disturbance::waited_share), median(&Disturbance::mhz)};
 }
 
-OutlierCause cause_of(const Disturbance& seen, const std::optional<double>& usual_mhz) {
-  if (seen.stolen_share.value_or(0) > kStolenWarning) return OutlierCause::kStolen;
-  if (seen.waited_share.value_or(0) > kWaitedWarning) return OutlierCause::kWaited;
-  if (seen.mhz && usual_mhz && *seen.mhz * (1 + kClockWarning) < *usual_mhz) return OutlierCause::kSlowClock;
+OutlierCause cause_of(const Disturbance& seen, const Disturbance& usual) {
+  const auto excess = [](const std::optional<double>& value, const std::optional<double>& base) {
+    return value.value_or(0) - base.value_or(0);
+  };
+  if (excess(seen.stolen_share, usual.stolen_share) > kStolenWarning) return OutlierCause::kStolen;
+  if (excess(seen.waited_share, usual.waited_share) > kWaitedWarning) return OutlierCause::kWaited;
+  if (seen.mhz && usual.mhz && *seen.mhz * (1 + kClockWarning) < *usual.mhz) return OutlierCause::kSlowClock;
   return OutlierCause::kUnexplained;
 }
 
@@ -55,24 +62,26 @@ void too_few(const PointResult& point, Verdicts& verdicts) {
                                  point.generations, point.generations == 1 ? "" : "s", kLeastForIntervals));
 }
 
-void unsteady(const PointResult& point, Verdicts& verdicts) {
+void unsteady(const PointResult& point, const Protocol& protocol, Verdicts& verdicts) {
   const WarmUp* worst = nullptr;
   for (const WarmUp& warm_up : point.warm_ups) {
     if (warm_up.steady.value_or(true)) continue;
-    if (worst == nullptr || std::abs(*warm_up.change) > std::abs(*worst->change)) worst = &warm_up;
+    if (worst == nullptr || std::abs(warm_up.change.value_or(0)) > std::abs(worst->change.value_or(0))) {
+      worst = &warm_up;
+    }
   }
   if (worst == nullptr) return;
-  verdicts.push_back(
-      fmt::format("unsteady: warm-up never became steady within its limit: after {} generations the last {} still "
-                  "differed by {:+.1f} % "
-                  "from the {} before",
-                  worst->generations, kSteadyWindow, *worst->change * 100, kSteadyWindow));
+  const std::string compared = worst->change ? fmt::format("the last {} differ by {:+.1f} % from the {} before",
+                                                           kSteadyWindow, *worst->change * 100, kSteadyWindow)
+                                             : "too few to compare";
+  verdicts.push_back(fmt::format("unsteady: warm-up never became steady within {}: {} generations, {}",
+                                 protocol.warmup ? "--warmup" : "its limits", worst->generations, compared));
 }
 
 void noise(const PointResult& point, const Protocol& protocol, Verdicts& verdicts) {
   std::string text;
   if (point.noise.relative && !(*point.noise.relative <= protocol.noise_bound)) {
-    text = fmt::format("{} p50 is known to ±{:.1f} %, wanted ±{:.1f} %", headline_name(point),
+    text = fmt::format("{} p50 is known to ±{:.2f} %, wanted ±{:g} %", headline_name(point),
                        *point.noise.relative * 100, protocol.noise_bound * 100);
   }
   if (point.noise.pass_shift && !(std::abs(*point.noise.pass_shift) <= kShiftWarning)) {
@@ -90,8 +99,7 @@ void interference(const PointResult& point, Verdicts& verdicts) {
   }
   // Ranks that share cores wait for each other: that is no neighbour.
   if (!point.oversubscribed && seen.waited_share.value_or(0) > kWaitedWarning) {
-    parts.push_back(fmt::format("threads of a rank waited {:.1f} % of the time for a core that something else used",
-                                *seen.waited_share * 100));
+    parts.push_back(fmt::format("threads of a rank waited {:.1f} % of the time for a core", *seen.waited_share * 100));
   }
   if (seen.mhz && point.highest_mhz && *point.highest_mhz > *seen.mhz * (1 + kClockWarning)) {
     parts.push_back(fmt::format("the clock moved between {:.0f} and {:.0f} MHz", *seen.mhz, *point.highest_mhz));
@@ -118,17 +126,16 @@ void outliers(const PointResult& point, Verdicts& verdicts) {
 }
 
 void bandwidth_drift(const PointResult& point, Verdicts& verdicts) {
-  double lowest = 0;
-  double highest = 0;
-  for (const RankFigures& figures : point.ranks) {
-    lowest = std::min(lowest, figures.bandwidth_drift);
-    highest = std::max(highest, figures.bandwidth_drift);
-  }
-  if (std::max(highest, -lowest) <= kDriftWarning) return;
-  verdicts.push_back(
-      fmt::format("bandwidth_drift: read bandwidth moved by {:+.0f} to {:+.0f} % over the ranks while this was "
-                  "measured; MBU is that uncertain",
-                  lowest * 100, highest * 100));
+  const auto moved = [](const RankFigures& figures) { return !(std::abs(figures.bandwidth_drift) <= kDriftWarning); };
+  if (std::none_of(point.ranks.begin(), point.ranks.end(), moved)) return;
+  const auto [lowest, highest] = std::minmax_element(
+      point.ranks.begin(), point.ranks.end(),
+      [](const RankFigures& a, const RankFigures& b) { return a.bandwidth_drift < b.bandwidth_drift; });
+  std::string range = fmt::format("{:+.0f}", lowest->bandwidth_drift * 100);
+  const std::string top = fmt::format("{:+.0f}", highest->bandwidth_drift * 100);
+  if (top != range) range += fmt::format(" to {} (by rank)", top);
+  verdicts.push_back(fmt::format(
+      "bandwidth_drift: read bandwidth moved by {} % while this was measured; MBU is that uncertain", range));
 }
 
 }  // namespace
@@ -144,7 +151,7 @@ Outliers classify_outliers(const std::vector<GenerationSample>& samples) {
   const double first = quantile_sorted(values, 0.25);
   const double third = quantile_sorted(values, 0.75);
   const double range = third - first;
-  const std::optional<double> usual_mhz = usual_clock(samples);
+  const Disturbance usual = usual_disturbance(samples);
   for (const GenerationSample& sample : samples) {
     const std::optional<double> value = headline_ms(sample);
     if (!value) continue;
@@ -154,7 +161,7 @@ Outliers classify_outliers(const std::vector<GenerationSample>& samples) {
       ++result.low_mild;
     } else if (*value > third + kMildFence * range) {
       ++(*value > third + kSevereFence * range ? result.high_severe : result.high_mild);
-      ++result.causes[static_cast<size_t>(cause_of(sample.disturbance, usual_mhz))];
+      ++result.causes[static_cast<size_t>(cause_of(sample.disturbance, usual))];
     }
   }
   return result;
@@ -163,7 +170,7 @@ Outliers classify_outliers(const std::vector<GenerationSample>& samples) {
 void add_verdicts(PointResult& point, const Protocol& protocol) {
   Verdicts& verdicts = point.verdicts;
   too_few(point, verdicts);
-  unsteady(point, verdicts);
+  unsteady(point, protocol, verdicts);
   if (point.unmet) verdicts.push_back("limit: " + *point.unmet);
   noise(point, protocol, verdicts);
   interference(point, verdicts);

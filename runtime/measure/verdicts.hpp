@@ -17,9 +17,8 @@ Outliers classify_outliers(const std::vector<GenerationSample>& samples);
 
 /// Appends to point.verdicts, in this order where they hold: `too_few` (n < 6: no closed interval), `unsteady`,
 /// `limit` (a limit ended it first), `noise` (interval wider than the bound, or the visits' medians apart),
-/// `interference` (stolen time, waiting for cores, moving clock), `outliers`, `bandwidth_drift`, `oversubscribed`. The
-/// MBU's own verdicts
-/// (`cache_resident`, `invalid`) come from set_utilisation.
+/// `interference` (stolen time, waiting for cores, moving clock), `outliers`, `bandwidth_drift`, `oversubscribed`. What
+/// utilisation rules out (`cache_resident`, `invalid`) comes from figures.hpp.
 void add_verdicts(PointResult& point, const Protocol& protocol);
 
 }  // namespace shardscope::runtime

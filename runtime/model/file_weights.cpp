@@ -160,7 +160,7 @@ std::unique_ptr<WeightSource> bind_weights(const ModelConfig& config, StoredTens
   std::unordered_map<std::string_view, size_t> places;
   for (size_t i = 0; i < stored.tensors.size(); ++i) places.emplace(stored.tensors[i].name, i);
   auto source =
-      std::make_unique<FileWeights>(config, std::move(stored.files), fmt::format("{:016x}", stored.header_hash));
+      std::make_unique<FileWeights>(config, std::move(stored.files), fmt::format("{:016x}", stored.identity_hash));
   std::vector<bool> used(stored.tensors.size(), false);
   for (const WeightId id : expected_weights(config)) {
     const std::string name = weight_name(id, stored.naming);

@@ -34,7 +34,7 @@ struct StoredTensors {
   bool interleaved_rotary = false;  // rows of q and k stand in pairs (2i, 2i+1), as GGUF's arch llama has them
   std::vector<MappedFile> files;
   std::vector<StoredTensor> tensors;
-  uint64_t header_hash = 0;  // over headers and sizes of all files
+  uint64_t identity_hash = 0;  // over headers, sizes and samples of the data (fnv1a_sampled) of all files
 };
 
 const StoredTensor* find_tensor(const StoredTensors& stored, std::string_view name);

@@ -265,7 +265,8 @@ void GgufFile::read_tensor_infos(Cursor& cursor, uint64_t count) {
   }
   if (data.size() > end) fail(fmt::format("{} bytes stand after the last tensor", data.size() - end));
   const uint64_t size = all.size();
-  stored_.header_hash = fnv1a(std::as_bytes(std::span(&size, 1)), fnv1a(all.first(data_start)));
+  const uint64_t header_hash = fnv1a(std::as_bytes(std::span(&size, 1)), fnv1a(all.first(data_start)));
+  stored_.identity_hash = fnv1a_sampled(data, header_hash);
 }
 
 std::vector<std::string_view> GgufFile::keys() const {

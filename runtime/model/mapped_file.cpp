@@ -104,4 +104,14 @@ uint64_t fnv1a(std::span<const std::byte> bytes, uint64_t hash) {
   return hash;
 }
 
+uint64_t fnv1a_sampled(std::span<const std::byte> data, uint64_t hash) {
+  if (data.size() <= kSamples * kSampleBytes) return fnv1a(data, hash);
+  const size_t last = data.size() - kSampleBytes;
+  for (size_t i = 0; i < kSamples; ++i) {
+    hash =
+        fnv1a(data.subspan(last / (kSamples - 1) * i + last % (kSamples - 1) * i / (kSamples - 1), kSampleBytes), hash);
+  }
+  return hash;
+}
+
 }  // namespace shardscope::runtime

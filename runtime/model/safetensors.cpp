@@ -77,7 +77,8 @@ class Reader {
     }
     check_cover(stored.tensors, header.size() + 8);
     const uint64_t size = bytes.size();
-    stored.header_hash = fnv1a(std::as_bytes(std::span(&size, 1)), fnv1a(bytes.first(header.size() + 8)));
+    const uint64_t header_hash = fnv1a(std::as_bytes(std::span(&size, 1)), fnv1a(bytes.first(header.size() + 8)));
+    stored.identity_hash = fnv1a_sampled(data_, header_hash);
     stored.files.push_back(std::move(file_));
     return stored;
   }
@@ -227,7 +228,7 @@ StoredTensors read_sharded_safetensors(const std::string& index_path) {
   }
   StoredTensors all;
   all.where = index_path;
-  all.header_hash = fnv1a({});
+  all.identity_hash = fnv1a({});
   for (const auto& [file, promised] : shards) {
     StoredTensors shard = read_safetensors((folder / file).string());
     std::unordered_map<std::string_view, bool> listed;  // by the index
@@ -247,7 +248,7 @@ StoredTensors read_sharded_safetensors(const std::string& index_path) {
                                   printable(file)),
                       index_path, "use the checkpoint's own index");
     }
-    all.header_hash = fnv1a(std::as_bytes(std::span(&shard.header_hash, 1)), all.header_hash);
+    all.identity_hash = fnv1a(std::as_bytes(std::span(&shard.identity_hash, 1)), all.identity_hash);
     std::move(shard.files.begin(), shard.files.end(), std::back_inserter(all.files));
     std::move(shard.tensors.begin(), shard.tensors.end(), std::back_inserter(all.tensors));
   }

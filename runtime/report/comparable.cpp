@@ -96,13 +96,19 @@ std::string first_of(const std::vector<std::string>& differences) {
   return text;
 }
 
-bool is_complete(PointStatus status) {
-  switch (status) {
+/// Whether a run may go on from the point. Those that did not fit or cannot be right are tried again; an incomplete one
+/// lends its first visit.
+bool is_continuable(const PointResult& point) {
+  switch (point.status) {
     case PointStatus::kOk:
+      return true;
+    case PointStatus::kIncomplete: {
+      const auto first = [](const GenerationSample& sample) { return sample.pass == 0; };
+      return !point.samples.empty() && std::all_of(point.samples.begin(), point.samples.end(), first) &&
+             static_cast<int>(point.ranks.size()) == point.tp;
+    }
     case PointStatus::kOutOfMemory:
     case PointStatus::kInvalid:
-      return true;
-    case PointStatus::kIncomplete:
       return false;
   }
   return false;
@@ -137,7 +143,10 @@ Json comparable_facts(const Json& report) {
   Json model = value_at(report, {"model"});
   if (model.is_object()) model.erase("name");
   Json protocol = value_at(report, {"protocol"});
-  if (protocol.is_object()) protocol.erase("steady");  // an outcome
+  if (protocol.is_object()) {
+    protocol.erase("steady");     // an outcome
+    protocol.erase("allreduce");  // may be what a comparison is about
+  }
   return {{"schema", value_at(report, {"schema"})},
           {"model", std::move(model)},
           {"workload", value_at(report, {"workload"})},
@@ -156,10 +165,20 @@ std::vector<std::string> comparable_differences(const Json& a, const Json& b) {
   return differences;
 }
 
+std::vector<std::string> machine_differences(const Json& a, const Json& b) {
+  std::vector<std::string> differences;
+  for (const std::string_view key :
+       {"cpu", "allowed_cores", "cpu_quota_cores", "threads_per_rank", "backend", "peak_gb_per_s", "peak_tflops"}) {
+    collect(std::string(key), value_at(a, {"environment", key}), value_at(b, {"environment", key}), differences);
+  }
+  collect("allreduce", value_at(a, {"protocol", "allreduce"}), value_at(b, {"protocol", "allreduce"}), differences);
+  return differences;
+}
+
 std::vector<std::string> environment_differences(const Json& a, const Json& b) {
   std::vector<std::string> differences;
-  for (const std::string_view key : {"host", "cpu", "allowed_cores", "threads_per_rank", "peak_gb_per_s", "peak_tflops",
-                                     "backend", "version", "commit", "mpi", "kernel"}) {
+  for (const std::string_view key :
+       {"host", "version", "commit", "mpi", "kernel", "container", "governor", "turbo", "transparent_hugepages"}) {
     collect(std::string(key), value_at(a, {"environment", key}), value_at(b, {"environment", key}), differences);
   }
   const auto ranks = [](const Json& report) { return value_at(report, {"environment", "ranks"}).size(); };
@@ -180,7 +199,13 @@ Continued continue_report(const std::string& file, const Json& planned) {
     if (!seen.insert({point.tp, workload.batch, workload.prompt_tokens, workload.output_tokens}).second) {
       throw UserError("this point stands twice in the report", where, "remove one of them");
     }
-    if (is_complete(point.status)) continued.points.push_back(std::move(point));
+    if (is_continuable(point)) continued.points.push_back(std::move(point));
+  }
+  const std::vector<std::string> machines = machine_differences(report, planned);
+  if (!continued.points.empty() && !machines.empty()) {
+    throw UserError(
+        fmt::format("its points would not be comparable with those of this run (there, here): {}", first_of(machines)),
+        file, "go on with the same machine and options, or leave out --resume");
   }
   const std::vector<std::string> differences = environment_differences(report, planned);
   if (!continued.points.empty() && !differences.empty()) {

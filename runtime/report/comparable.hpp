@@ -18,16 +18,21 @@ std::string comparable_key(const Json& report);
 /// "model.layers: 4, 32", one line a field, in document order; empty where the keys agree.
 std::vector<std::string> comparable_differences(const Json& a, const Json& b);
 
-/// What differs between two reports' environments (host, cpu, threads, backend, version, …), for warnings.
+/// What differs between two runs that makes their times different ones: CPU, cores, threads, backend, the all-reduce
+/// asked for, and the peaks that MBU and MFU divide by.
+std::vector<std::string> machine_differences(const Json& a, const Json& b);
+
+/// What else differs between two reports' environments (host, version, kernel, …), for warnings.
 std::vector<std::string> environment_differences(const Json& a, const Json& b);
 
 struct Continued {
-  std::vector<PointResult> points;    // complete ones: ok, out_of_memory, invalid
+  std::vector<PointResult> points;    // ok, or incomplete with the samples of their first visit
   std::vector<std::string> warnings;  // the earlier report's environment differs in …
 };
 
 /// What a run may take over from `file`'s report. `planned`: this run's own report, still without results. Throws
-/// UserError naming file and reason: unreadable, not a report, another command, or another key (with the differences).
+/// UserError naming file and reason: unreadable, not a report, another command, another key, or points of
+/// another machine (with the differences).
 Continued continue_report(const std::string& file, const Json& planned);
 
 }  // namespace shardscope::runtime

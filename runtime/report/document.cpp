@@ -1,5 +1,6 @@
 #include "runtime/report/document.hpp"
 
+#include <algorithm>
 #include <map>
 #include <span>
 
@@ -45,6 +46,18 @@ const char* tensor_class(Role role) {
   return "other";
 }
 
+const char* communicator_name(parallel::CommunicatorKind kind) {
+  switch (kind) {
+    case parallel::CommunicatorKind::kAuto:
+      return "auto";
+    case parallel::CommunicatorKind::kMpi:
+      return "mpi";
+    case parallel::CommunicatorKind::kShm:
+      return "shm";
+  }
+  return "auto";
+}
+
 const char* activation_name(kernels::ActivationMode mode) {
   switch (mode) {
     case kernels::ActivationMode::kAuto:
@@ -55,6 +68,48 @@ const char* activation_name(kernels::ActivationMode mode) {
       return "int8";
   }
   return "auto";
+}
+
+/// What a value takes, its block's scale and zero point left out.
+int nominal_bits(kernels::DType dtype) {
+  switch (dtype) {
+    case kernels::DType::kF32:
+      return 32;
+    case kernels::DType::kF16:
+    case kernels::DType::kBF16:
+      return 16;
+    case kernels::DType::kQ8_0:
+      return 8;
+    case kernels::DType::kQ4_0:
+    case kernels::DType::kQ4_1:
+      return 4;
+  }
+  return 0;
+}
+
+/// The type in which most bytes of the model's matrices are stored.
+kernels::DType dominant_dtype(const OpenedModel& model) {
+  std::map<kernels::DType, int64_t> bytes;
+  for (const WeightId id : expected_weights(model.config)) {
+    if (rule_of(id.role).vector) continue;
+    const WeightShape shape = shape_of(model.config, id.role);
+    const kernels::DType dtype = model.weights->dtype(id);
+    bytes[dtype] += shape.rows * kernels::row_bytes(dtype, shape.columns);
+  }
+  const auto less = [](const auto& a, const auto& b) { return a.second < b.second; };
+  return std::max_element(bytes.begin(), bytes.end(), less)->first;
+}
+
+Json quantisation_json(const OpenedModel& model, double effective_bits) {
+  const kernels::DType dtype = dominant_dtype(model);
+  const kernels::DTypeFacts& facts = kernels::facts(dtype);
+  const bool blocks = facts.block_quantised;
+  return {{"scheme", model.config.quantisation},
+          {"bits_nominal", nominal_bits(dtype)},
+          {"bits_effective", effective_bits},
+          {"group", blocks ? Json(facts.block_elements) : Json(nullptr)},
+          {"granularity", blocks ? Json("block") : Json(nullptr)},
+          {"algorithm", nullptr}};  // files do not say
 }
 
 /// Whether every warm-up became steady: one that did not decides; null where none can tell.
@@ -90,7 +145,7 @@ Json model_json(const OpenedModel& model) {
                    {"max_positions", config.max_positions},
                    {"dtype", kernels::facts(model.dtype).name},
                    {"kv_dtype", "fp32"},
-                   {"quantisation", config.quantisation}};
+                   {"quantisation", nullptr}};
   std::map<std::string, int64_t> by_class;
   std::map<std::string, int64_t> by_dtype;
   int64_t total = 0;
@@ -105,7 +160,9 @@ Json model_json(const OpenedModel& model) {
     elements += shape.rows * shape.columns;
   }
   document["bytes"] = {{"total", total}, {"by_class", by_class}, {"by_dtype", by_dtype}};
-  document["bits_per_weight_effective"] = 8.0 * static_cast<double>(total) / static_cast<double>(elements);
+  const double effective_bits = 8.0 * static_cast<double>(total) / static_cast<double>(elements);
+  document["quantisation"] = quantisation_json(model, effective_bits);
+  document["bits_per_weight_effective"] = effective_bits;
   document["identity"] = model.weights->identity();
   return document;
 }
@@ -137,6 +194,7 @@ Json protocol_json(const SweepOptions& options) {
           {"order", "interleaved, seeded"},
           {"order_seed", protocol.seed},
           {"steady", nullptr},
+          {"allreduce", communicator_name(options.communicator)},
           {"activations", activation_name(options.activations)},
           {"timer", "steady clock, slowest rank of each token"},
           {"percentile_method", kPercentileMethod}};
@@ -149,6 +207,7 @@ Json report_json(const ReportHeader& header, const OpenedModel& model, const Swe
   Json document = {{"schema", "shardscope.report/1"},
                    {"command", header.command},
                    {"argv", header.argv},
+                   {"options", header.options},
                    {"complete", body.complete},
                    {"environment", environment_json(header.environment)},
                    {"topology", nullptr},

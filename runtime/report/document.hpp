@@ -19,6 +19,7 @@ using Json = nlohmann::ordered_json;
 struct ReportHeader {
   std::string command;
   std::vector<std::string> argv;
+  Json options = Json::object();  // every option in effect: name to text, number or truth value
   Environment environment;
   bool samples = false;  // --samples: keep every generation's raw figures
 };

@@ -36,16 +36,14 @@ Json rank_json(const RankFigures& figures) {
           {"load_seconds", figures.load_seconds}};
 }
 
-/// Of the heaviest rank, by purpose; null where nothing was measured.
+/// Of the heaviest rank (the first of equals), by purpose; null where nothing was measured.
 Json heaviest_memory_json(const std::vector<RankFigures>& ranks) {
   if (ranks.empty()) return nullptr;
-  MemoryBytes heaviest;
-  for (const RankFigures& figures : ranks) {
-    heaviest.weights = std::max(heaviest.weights, figures.memory.weights);
-    heaviest.kv = std::max(heaviest.kv, figures.memory.kv);
-    heaviest.workspace = std::max(heaviest.workspace, figures.memory.workspace);
-  }
-  return memory_json(heaviest);
+  const auto total = [](const MemoryBytes& bytes) { return bytes.weights + bytes.kv + bytes.workspace; };
+  const auto heaviest = std::max_element(ranks.begin(), ranks.end(), [&](const RankFigures& a, const RankFigures& b) {
+    return total(a.memory) < total(b.memory);
+  });
+  return memory_json(heaviest->memory);
 }
 
 Json warm_up_json(const WarmUp& warm_up) {
@@ -103,6 +101,9 @@ Json distribution_json(const Distribution& d) {
 }
 
 Json point_json(const PointResult& point, bool samples) {
+  // A run that goes on with the second visit needs those of the first. Points read back may have lost theirs.
+  const bool with_samples =
+      (samples || point.status == PointStatus::kIncomplete) && (!point.samples.empty() || point.generations == 0);
   Json devices = Json::array();
   for (int rank = 0; rank < point.tp; ++rank) devices.push_back(rank);
   const std::optional<TextCost>& text = point.text_cost;
@@ -143,7 +144,10 @@ Json point_json(const PointResult& point, bool samples) {
           {"loss", nullptr},
           {"warm_up", list_json(point.warm_ups, warm_up_json)},
           {"noise",
-           {{"relative", value_or_null(point.noise.relative)}, {"pass_shift", value_or_null(point.noise.pass_shift)}}},
+           {{"low_ms", value_or_null(point.noise.low_ms)},
+            {"high_ms", value_or_null(point.noise.high_ms)},
+            {"relative", value_or_null(point.noise.relative)},
+            {"pass_shift", value_or_null(point.noise.pass_shift)}}},
           {"outliers", outliers_json(point.outliers)},
           {"interference",
            {{"stolen_share", value_or_null(point.disturbance.stolen_share)},
@@ -154,7 +158,7 @@ Json point_json(const PointResult& point, bool samples) {
           {"ranks", list_json(point.ranks, rank_json)},
           {"memory_bytes_per_gpu", heaviest_memory_json(point.ranks)},
           {"verdicts", point.verdicts},
-          {"samples", samples ? list_json(point.samples, sample_json) : Json(nullptr)}};
+          {"samples", with_samples ? list_json(point.samples, sample_json) : Json(nullptr)}};
 }
 
 }  // namespace shardscope::runtime

@@ -55,11 +55,24 @@ std::string tail_text(const PointResult& point) {
   return point.tpot_ms.p95_supported ? figure_text(point.tpot_ms.p95) : kUnknown;
 }
 
+/// What a reader must know of a row before its figures; explained below the table.
+const char* mark_of(PointStatus status) {
+  switch (status) {
+    case PointStatus::kOk:
+    case PointStatus::kOutOfMemory:  // its row says so
+      return "";
+    case PointStatus::kInvalid:
+      return "!";
+    case PointStatus::kIncomplete:
+      return "*";
+  }
+  return "";
+}
+
 /// Which point a row is about.
 std::vector<Column> key_columns(const Points& points) {
   std::vector<Column> columns = {
-      {"TP", "",
-       [](const PointResult& p) { return fmt::format("{}{}", p.tp, p.status == PointStatus::kIncomplete ? "*" : ""); }},
+      {"TP", "", [](const PointResult& p) { return fmt::format("{}{}", p.tp, mark_of(p.status)); }},
       {"batch", "", [](const PointResult& p) { return std::to_string(p.workload.batch); }}};
   if (lengths_vary(points)) {
     columns.push_back({"in", "tok", [](const PointResult& p) { return std::to_string(p.workload.prompt_tokens); }});
@@ -127,6 +140,24 @@ std::string fitting_table(const Points& points) {
   return table;
 }
 
+/// The name of a row in a sentence, on one line.
+std::string row_name(const PointResult& point, bool lengths) {
+  const Workload& workload = point.workload;
+  std::string name = fmt::format("TP {}, batch {}", point.tp, workload.batch);
+  if (lengths) name += fmt::format(", {} + {}", workload.prompt_tokens, workload.output_tokens);
+  std::replace(name.begin(), name.end(), ' ', kNoBreak);
+  return name;
+}
+
+/// The first few of many, so that a sweep of many rows stays readable.
+std::string names_text(const std::vector<std::string>& rows) {
+  constexpr size_t kNamed = 3;
+  const auto end = rows.begin() + static_cast<std::ptrdiff_t>(std::min(rows.size(), kNamed));
+  std::string text = fmt::format("{}", fmt::join(rows.begin(), end, "; "));
+  if (rows.size() > kNamed) text += fmt::format("; and {} more", rows.size() - kNamed);
+  return text;
+}
+
 /// The rows that share the first word of a verdict, and the first one's explanation.
 struct VerdictGroup {
   std::string word;
@@ -138,8 +169,7 @@ std::vector<VerdictGroup> verdict_groups(const Points& points) {
   const bool lengths = lengths_vary(points);
   std::vector<VerdictGroup> groups;
   for (const PointResult& point : points) {
-    std::string row = fmt::format("TP {}, batch {}", point.tp, point.workload.batch);
-    if (lengths) row += fmt::format(", {} + {}", point.workload.prompt_tokens, point.workload.output_tokens);
+    const std::string row = row_name(point, lengths);
     for (const std::string& verdict : point.verdicts) {
       const size_t colon = verdict.find(": ");
       const std::string word = verdict.substr(0, colon);
@@ -164,10 +194,9 @@ std::string verdict_lines(const Points& points) {
       continue;
     }
     shortened = true;
-    const std::string where =
-        group.rows.size() == points.size()
-            ? "all rows"
-            : fmt::format("{} of {} rows ({})", group.rows.size(), points.size(), fmt::join(group.rows, "; "));
+    const std::string where = group.rows.size() == points.size() ? "all rows"
+                                                                 : fmt::format("{} of {} rows ({})", group.rows.size(),
+                                                                               points.size(), names_text(group.rows));
     text += wrapped(fmt::format("{}: {}; {}: {}", where, group.word, group.rows.front(), group.example));
   }
   if (shortened) text += "(-v and the report have the verdicts of every row)\n";
@@ -180,6 +209,9 @@ std::string scale_table(const std::vector<PointResult>& points) {
   std::string text = fitting_table(points);
   if (any(points, [](const PointResult& p) { return p.status == PointStatus::kIncomplete; })) {
     text += "* measured once; the second visit is missing\n";
+  }
+  if (any(points, [](const PointResult& p) { return p.status == PointStatus::kInvalid; })) {
+    text += "! a utilisation over 100 %: see the verdict\n";
   }
   const std::string verdicts = verdict_lines(points);
   return verdicts.empty() ? text : text + "\n" + verdicts;

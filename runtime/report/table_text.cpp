@@ -104,7 +104,9 @@ std::string wrapped(std::string_view sentence) {
     sentence.remove_prefix(std::min(sentence.find_first_not_of(' '), sentence.size()));
     indent = "  ";
   }
-  return sentence.empty() ? text : text + indent + std::string(sentence) + "\n";
+  if (!sentence.empty()) text += indent + std::string(sentence) + "\n";
+  std::replace(text.begin(), text.end(), kNoBreak, ' ');
+  return text;
 }
 
 }  // namespace shardscope::runtime

@@ -33,8 +33,11 @@ size_t widest_line(std::string_view text);
 /// Columns aligned, the first left, the others right, `gap` spaces between; no spaces at the end of a line.
 std::string aligned(const std::vector<std::vector<std::string>>& rows, size_t gap);
 
+/// In a text for `wrapped`: a space at which no line ends.
+inline constexpr char kNoBreak = '\x1f';
+
 /// `sentence` in lines of at most kTableColumns, all but the first indented by two; broken at spaces, but not between a
-/// number and its unit.
+/// number and its unit, nor at kNoBreak, which becomes a space.
 std::string wrapped(std::string_view sentence);
 
 }  // namespace shardscope::runtime

@@ -72,6 +72,14 @@ TEST_CASE("parse_settings: names, values, comments, and where each stands") {
   CHECK(parse("").empty());
 }
 
+TEST_CASE("parse_settings: a # within a word is no comment") {
+  CHECK(parse("batch = out#1.json").front().value == "out#1.json");
+  CHECK(parse("batch = a#b # c#d").front().value == "a#b");
+  CHECK(parse("batch = a\t# c").front().value == "a");
+  CHECK(parse("batch = #a").front().value.empty());
+  CHECK(parse("#batch = 1\n  # batch = 2\n").empty());
+}
+
 TEST_CASE("parse_settings: each fault is named with file and line") {
   CHECK_THROWS_WITH(parse("batch = 1\niteration = 3"),
                     Contains("unknown option 'iteration'") && Contains("run.conf:2") && Contains("iterations?"));
@@ -111,6 +119,20 @@ TEST_CASE("merge_settings: the file stands under the command line and over the d
   CHECK(merge("samples = false", {"--samples"}).values["samples"].as<bool>());
   CHECK_FALSE(merge("samples = false", {}).values["samples"].as<bool>());
   CHECK(merge("", {}).values["batch"].as<std::string>() == "1");
+}
+
+TEST_CASE("Settings::in_effect: every option that has a value, wherever it comes from") {
+  const runtime::Json none = {{"batch", "1"}, {"samples", false}};
+  CHECK(merge("", {}).in_effect() == none);
+  const runtime::Json all = {{"batch", "8"}, {"iterations", 5}, {"samples", true}, {"stop", {"a", "b"}}};
+  CHECK(merge("batch = 8\niterations = 3\nsamples = true\nstop = a\nstop = b", {"--iterations", "5"}).in_effect() ==
+        all);
+  po::options_description seconds("options");
+  seconds.add_options()("seconds", po::value<double>()->default_value(1.5), "");
+  CHECK(merge_settings(seconds, {}, "bench", {}).in_effect() == runtime::Json{{"seconds", 1.5}});
+  po::options_description odd("options");
+  odd.add_options()("odd", po::value<char>()->default_value('x'), "");
+  CHECK_THROWS_AS(merge_settings(odd, {}, "bench", {}).in_effect(), BugError);
 }
 
 TEST_CASE("Settings::with_origins: an error says where the value came from") {

@@ -126,7 +126,9 @@ class Documents(unittest.TestCase):
         one_token = ["--prompt-tokens", "4", "--output-tokens", "1", "--warmup", "1", "--iterations", "1"]
         report = self.document(["scale", "--model", "tiny", *one_token], "report")
         self.assertIsNone(report["results"][0]["tpot_ms"]["p50"])
-        report = self.document(["scale", "--model", REAL, "--peak-bandwidth", "10000", *SHORT], "report")
+        self.assertIsNone(report["results"][0]["tokenise_ms"])
+        report = self.document(["scale", "--model", REAL, "--prompt-file", __file__, "--peak-bandwidth", "10000", *SHORT],
+                               "report")
         self.assertIsNotNone(report["results"][0]["tokenise_ms"])
 
     def test_samples(self):

@@ -158,6 +158,12 @@ TEST_CASE("check_files: going on writes where the earlier report stands, as JSON
   CHECK_THROWS_WITH(check_files({.json = "", .csv = json, .resume = json}), Contains("--resume"));
 }
 
+TEST_CASE("sweep_option_list: the help of --max-seconds says what is measured whatever the limit") {
+  const po::options_description options = sweep_option_list(kSome);
+  const std::string& help = options.find("max-seconds", /*approx=*/false).description();
+  CHECK_THAT(help, Contains("at least 3 generations to warm up") && Contains("1 that is measured"));
+}
+
 TEST_CASE("check_lengths: prompt and output must fit the model's context") {
   runtime::SweepOptions sweep;
   sweep.workloads = {{.batch = 1, .prompt_tokens = 6, .output_tokens = 4}};

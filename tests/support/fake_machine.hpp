@@ -27,7 +27,7 @@ class FakeMachine : public runtime::Machine {
   double now_seconds() override { return now; }
   bool agree(bool mine) override {
     ++agreements;
-    return mine;
+    return decide ? decide(mine) : mine;
   }
   void tell(size_t, const char*, int64_t, double fraction) override { fractions.push_back(fraction); }
 
@@ -40,6 +40,7 @@ class FakeMachine : public runtime::Machine {
   std::vector<At> before_at, after_at;
   std::vector<double> fractions;
   int64_t agreements = 0;
+  std::function<bool(bool mine)> decide;  // what rank 0 says; empty: this is rank 0
 
  private:
   Script script_;

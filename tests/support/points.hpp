@@ -16,6 +16,7 @@ inline runtime::PointResult a_point(int tp, double tpot_ms) {
   point.tpot_ms = runtime::distribution_of(samples);
   point.ttft_ms = runtime::distribution_of(samples);
   point.generations = 6;
+  point.noise = {.low_ms = tpot_ms, .high_ms = tpot_ms + 0.2};  // the interval of the median of six
   point.mbu_achievable = runtime::Spread{.min = 0.5, .mean = 0.55, .max = 0.6};
   for (int rank = 0; rank < tp; ++rank) point.ranks.push_back({.rank = rank, .achievable_gb_per_s = 10});
   return point;
@@ -73,7 +74,8 @@ inline runtime::PointResult full_point() {
   point.text_cost = runtime::TextCost{tokenise_ms, next.real()};
   for (auto* field : {&point.cold_ttft_ms, &point.end_to_end_ms, &point.throughput_tokens_per_s, &point.requests_per_s,
                       &point.mbu_nominal, &point.prefill_tflops_per_s, &point.mfu_prefill, &point.speedup,
-                      &point.efficiency, &point.noise.relative, &point.noise.pass_shift, &point.highest_mhz}) {
+                      &point.efficiency, &point.noise.low_ms, &point.noise.high_ms, &point.noise.relative,
+                      &point.noise.pass_shift, &point.highest_mhz}) {
     *field = next.real();
   }
   for (auto* field : {&point.mbu, &point.mbu_achievable, &point.mbu_useful}) *field = next.spread();

@@ -10,8 +10,10 @@ using Sentences = std::vector<std::string>;
 
 TEST_CASE("speedup_advice: one sentence per workload, about the fastest degree") {
   const auto points = with_speedups({a_point(1, 9.9), a_point(2, 4.9), a_point(4, 5.5)});
+  // a_point(tp, t): six generations from t to t + 0.2, the median between them.
   CHECK(speedup_advice(points) ==
-        Sentences{"At batch 1 with 8 + 4 tokens, TP=2 is 2.00x faster than TP=1 (100 % of ideal)."});
+        Sentences{"At batch 1 with 8 + 4 tokens, TP=2 is 2.00x faster than TP=1 (100 % of ideal; 1.94x to 2.06x within "
+                  "their noise)."});
   CHECK(speedup_advice({points[0]}).empty());
   CHECK(speedup_advice({}).empty());
 }
@@ -20,9 +22,29 @@ TEST_CASE("speedup_advice: workloads are never mixed") {
   std::vector<PointResult> points = {a_point(1, 9.9), a_point(1, 30), a_point(2, 4.9), a_point(2, 14.9)};
   points[1].workload.batch = 4;
   points[3].workload.batch = 4;
+  const Sentences advice = speedup_advice(with_speedups(points));
+  REQUIRE(advice.size() == 2);
+  CHECK(advice[0].rfind("At batch 1 with 8 + 4 tokens, TP=2 is 2.00x faster than TP=1 (100 % of ideal;", 0) == 0);
+  CHECK(advice[1].rfind("At batch 4 with 8 + 4 tokens, TP=2 is 2.01x faster than TP=1 (100 % of ideal;", 0) == 0);
+}
+
+TEST_CASE("speedup_advice: a degree that is surely faster is named, whatever a noisier one may be") {
+  std::vector<PointResult> points = {a_point(1, 10), a_point(2, 6), a_point(4, 5.9)};
+  points[2].noise.high_ms = 11;
+  const Sentences advice = speedup_advice(with_speedups(points));
+  REQUIRE(advice.size() == 1);
+  CHECK(advice[0].find("TP=2 is 1.66x faster than TP=1") != std::string::npos);
+  points[1].noise.high_ms = 11;
   CHECK(speedup_advice(with_speedups(points)) ==
-        Sentences{"At batch 1 with 8 + 4 tokens, TP=2 is 2.00x faster than TP=1 (100 % of ideal).",
-                  "At batch 4 with 8 + 4 tokens, TP=2 is 2.01x faster than TP=1 (100 % of ideal)."});
+        Sentences{"At batch 1 with 8 + 4 tokens, TP=2, 4 are not faster than TP=1 beyond the noise."});
+}
+
+TEST_CASE("speedup_advice: what could not be judged is named") {
+  std::vector<PointResult> points = {a_point(1, 5), a_point(2, 4.9), a_point(4, 2)};
+  points[2].status = PointStatus::kInvalid;
+  CHECK(speedup_advice(with_speedups(points)) ==
+        Sentences{"At batch 1 with 8 + 4 tokens, TP=2 is not faster than TP=1 beyond the noise. TP=4 could not be "
+                  "judged."});
 }
 
 TEST_CASE("speedup_advice: nothing from few samples, shared cores, or points that are not ok") {
@@ -41,6 +63,7 @@ TEST_CASE("speedup_advice: nothing from few samples, shared cores, or points tha
   SECTION("five samples") {
     const std::vector<double> five = {4.9, 5, 5.1, 4.9, 5};
     points[spoiled].tpot_ms = distribution_of(five);
+    points[spoiled].noise = {};
   }
   SECTION("no TPOT") {
     points[spoiled].tpot_ms = {};
@@ -52,11 +75,11 @@ TEST_CASE("speedup_advice: nothing from few samples, shared cores, or points tha
 }
 
 TEST_CASE("speedup_advice: no claim within the noise, nor within the shift between visits") {
-  const Sentences none = {"At batch 1 with 8 + 4 tokens, no degree is faster than TP=1 beyond its noise."};
+  const Sentences none = {"At batch 1 with 8 + 4 tokens, TP=2 is not faster than TP=1 beyond the noise."};
   CHECK(speedup_advice(with_speedups({a_point(1, 5.0), a_point(2, 4.9)})) == none);  // 5.0 … 5.2 and 4.9 … 5.1 overlap
   CHECK(speedup_advice(with_speedups({a_point(1, 5.0), a_point(2, 6.0)})) == none);
   std::vector<PointResult> apart = {a_point(1, 5.0), a_point(2, 4.0)};  // 5.0 … 5.2 and 4.0 … 4.2
   REQUIRE(speedup_advice(with_speedups(apart)) != none);
-  apart[1].noise.pass_shift = 0.3;  // 4.1 ± 1.2
+  apart[1].noise.high_ms = 5.05;  // as the visits' medians would have it
   CHECK(speedup_advice(with_speedups(apart)) == none);
 }

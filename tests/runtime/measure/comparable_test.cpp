@@ -165,54 +165,80 @@ TEST_CASE("comparable_differences: each fact gives another key and a line with i
   }
 }
 
-TEST_CASE("environment_differences: one line for each fact that changed") {
+TEST_CASE("machine_differences, environment_differences: one line for each fact that changed") {
   const Json here = a_report();
   CHECK(environment_differences(here, here).empty());
+  CHECK(machine_differences(here, here).empty());
   Environment there = an_environment();
   there.host = "beta";
   there.cpu = "";
   there.allowed_cores = 4;
   there.threads_per_rank = 2;
   there.backend = "cuda";
+  there.peak_gb_per_s = 100;
   there.build = {.version = "0.2.0", .commit = "def"};
   there.mpi = "MPICH";
   there.system.kernel = "Linux 6.2";
   there.ranks = {{.rank = 0}};
   there.system.load_average = 3;  // changes all the time
   there.time = "2030-01-01T00:00:00Z";
-  CHECK(environment_differences(here, a_report(an_options(), {}, "tiny", there)) ==
-        Lines{"host: alpha, beta", "cpu: a CPU, none", "allowed_cores: 8, 4", "threads_per_rank: 1, 2",
-              "backend: cpu, cuda", "version: 0.1.0, 0.2.0", "commit: abc, def", "mpi: Open MPI, MPICH",
-              "kernel: Linux 6.1, Linux 6.2", "ranks: 2, 1"});
+  SweepOptions options = an_options();
+  options.communicator = parallel::CommunicatorKind::kShm;
+  const Json other = a_report(options, {}, "tiny", there);
+  CHECK(machine_differences(here, other) == Lines{"cpu: a CPU, none", "allowed_cores: 8, 4", "threads_per_rank: 1, 2",
+                                                  "backend: cpu, cuda", "peak_gb_per_s: none, 100.0",
+                                                  "allreduce: auto, shm"});
+  CHECK(environment_differences(here, other) == Lines{"host: alpha, beta", "version: 0.1.0, 0.2.0", "commit: abc, def",
+                                                      "mpi: Open MPI, MPICH", "kernel: Linux 6.1, Linux 6.2",
+                                                      "ranks: 2, 1"});
 }
 
-TEST_CASE("continue_report: takes the complete points") {
+TEST_CASE("comparable_key: the all-reduce asked for is not in it") {
+  SweepOptions options = an_options();
+  options.communicator = parallel::CommunicatorKind::kShm;
+  CHECK(comparable_key(a_report(options)) == comparable_key(a_report()));
+}
+
+TEST_CASE("continue_report: takes what is whole, and the first visit of what is not") {
   PointResult ok = test::full_point();
   ok.workload = {.batch = 1, .prompt_tokens = 8, .output_tokens = 4};
-  PointResult lost{.tp = 4, .status = PointStatus::kOutOfMemory};
-  PointResult wrong{.tp = 8, .status = PointStatus::kInvalid};
-  PointResult half{.tp = 16, .status = PointStatus::kIncomplete};
-  const ReportBody body{.points = {ok, lost, half, wrong}};
+  const PointResult lost{.tp = 4, .status = PointStatus::kOutOfMemory};
+  const PointResult wrong{.tp = 8, .status = PointStatus::kInvalid};
+  PointResult half = test::a_point(16, 5);
+  half.status = PointStatus::kIncomplete;
+  half.generations = 1;
+  half.samples = {{.pass = 0, .ttft_ms = 5.0, .tpot_ms = 5.0, .latency_ms = 20.0, .itl_ms = {5, 5, 5}}};
+  PointResult empty = test::a_point(15, 5);  // its samples are lost
+  empty.status = PointStatus::kIncomplete;
+  const ReportBody body{.points = {ok, lost, half, wrong, empty}};
   const ScratchFile file(document_text(a_report(an_options(), body)));
   const Continued continued = continue_report(file.path(), a_report());
-  REQUIRE(continued.points.size() == 3);
+  REQUIRE(continued.points.size() == 2);
   CHECK(point_json(continued.points[0], false) == point_json(ok, false));
-  CHECK(continued.points[1].status == PointStatus::kOutOfMemory);
-  CHECK(continued.points[2].status == PointStatus::kInvalid);
+  CHECK(continued.points[1].status == PointStatus::kIncomplete);
+  CHECK(continued.points[1].samples.size() == 1);
+  CHECK(continued.points[1].samples[0].itl_ms == std::vector<double>{5, 5, 5});
   CHECK(continued.warnings.empty());
 }
 
-TEST_CASE("continue_report: another environment is a warning, and only where a point is taken over") {
+TEST_CASE("continue_report: points of another machine are refused, another host of the kind is a warning") {
+  const ReportBody body{.points = {test::a_point(1, 5)}};
   Environment there = an_environment();
   there.host = "beta";
-  const ReportBody body{.points = {{.tp = 1}}};
-  const ScratchFile file(document_text(a_report(an_options(), body, "tiny", there)));
-  const Continued continued = continue_report(file.path(), a_report());
-  REQUIRE(continued.warnings.size() == 1);
-  CHECK(contains(continued.warnings[0], "the 1 point of " + file.path()));
-  CHECK(contains(continued.warnings[0], "host: beta, alpha"));
-  const ScratchFile none(document_text(a_report(an_options(), {}, "tiny", there)));
-  CHECK(continue_report(none.path(), a_report()).warnings.empty());
+  {
+    const ScratchFile file(document_text(a_report(an_options(), body, "tiny", there)));
+    const Continued continued = continue_report(file.path(), a_report());
+    REQUIRE(continued.warnings.size() == 1);
+    CHECK(contains(continued.warnings[0], "the 1 point of " + file.path()));
+    CHECK(contains(continued.warnings[0], "host: beta, alpha"));
+    const ScratchFile none(document_text(a_report(an_options(), {}, "tiny", there)));
+    CHECK(continue_report(none.path(), a_report()).warnings.empty());
+  }
+  there.threads_per_rank = 4;
+  CHECK(contains(refusal(document_text(a_report(an_options(), body, "tiny", there))), "threads_per_rank: 4, 1"));
+  SweepOptions options = an_options();
+  options.communicator = parallel::CommunicatorKind::kMpi;
+  CHECK(contains(refusal(document_text(a_report(options, body))), "allreduce: mpi, auto"));
 }
 
 TEST_CASE("continue_report: what is no such report is refused with the reason") {

@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 using namespace shardscope;
 using namespace shardscope::runtime;
@@ -85,6 +87,22 @@ TEST_CASE("set_utilisation: the four MBUs by hand") {
   CHECK(point.verdicts.empty());
 }
 
+TEST_CASE("set_utilisation: the rows of mbu.json") {
+  std::ifstream in(SHARDSCOPE_TEST_DATA "/cases/A26-metrics-topology/mbu.json");
+  const nlohmann::json document = nlohmann::json::parse(in);
+  const nlohmann::json& rows = document.at("rows");
+  REQUIRE(rows.size() == 2);
+  for (const nlohmann::json& row : rows) {
+    PointResult point = point_with(1, 1, row.at("tpot_s").get<double>() * 1e3);
+    point.ranks = {{.rank = 0,
+                    .bytes = {.weights = row.at("weight_bytes_on_rank"), .kv_read = row.at("kv_bytes_on_rank")},
+                    .achievable_gb_per_s = 1e5}};
+    set_utilisation(point, 1, {}, {.gb_per_s = row.at("peak_GBps").get<double>()});
+    REQUIRE(point.mbu.has_value());
+    CHECK(point.mbu->mean == Approx(row.at("expect_mbu").get<double>()).margin(5e-5));
+  }
+}
+
 TEST_CASE("set_utilisation: without a peak only the achievable one, without a cache size no verdict") {
   PointResult point = point_to_rate();
   set_utilisation(point, 16e9, {}, {});
@@ -116,11 +134,18 @@ TEST_CASE("set_utilisation: more than 100 % of anything makes the point invalid"
   CHECK(by_measurement.verdicts.front().rfind("invalid: ", 0) == 0);
 }
 
-TEST_CASE("set_utilisation: a time that is no number makes the point invalid") {
-  PointResult point = point_to_rate();
-  point.tpot_ms.p50 = std::nan("");
-  set_utilisation(point, 16e9, {}, {.gb_per_s = 10});
-  CHECK(point.status == PointStatus::kInvalid);
+TEST_CASE("set_utilisation: a time or a bandwidth that is no number makes the point invalid, and gives no figure") {
+  PointResult time = point_to_rate();
+  time.tpot_ms.p50 = std::nan("");
+  set_utilisation(time, 16e9, {}, {.gb_per_s = 10});
+  CHECK(time.status == PointStatus::kInvalid);
+  const double bad = GENERATE(0.0, -1.0, std::nan(""), HUGE_VAL);
+  PointResult bandwidth = point_to_rate();
+  bandwidth.ranks[1].achievable_gb_per_s = bad;
+  set_utilisation(bandwidth, 16e9, {}, {.gb_per_s = 10});
+  CHECK(bandwidth.status == PointStatus::kInvalid);
+  CHECK_FALSE(bandwidth.mbu_achievable.has_value());
+  CHECK(bandwidth.verdicts.size() == 1);
 }
 
 TEST_CASE("set_prefill: operations over TTFT, against the peaks of all ranks") {
@@ -174,15 +199,15 @@ TEST_CASE("set_times: nothing measured is nothing known") {
   CHECK_FALSE(point.disturbance.stolen_share.has_value());
 }
 
-TEST_CASE("tpot_interval: closed intervals only, wide enough for both visits' medians") {
+TEST_CASE("tpot_interval: closed intervals of a TPOT only") {
   PointResult point = point_with(1, 1, 10);
+  point.tpot_ms.n = 12;
   CHECK_FALSE(tpot_interval(point).has_value());
-  point.tpot_ms.p50_interval = {9.9, 10.2};
-  CHECK(tpot_interval(point)->low == 9.9);
-  CHECK(tpot_interval(point)->high == 10.2);
-  point.noise.pass_shift = -0.05;
-  CHECK(tpot_interval(point)->low == Approx(9.5));
-  CHECK(tpot_interval(point)->high == Approx(10.5));
-  point.tpot_ms.p50_interval.high.reset();
+  point.noise.low_ms = 9.5;
+  CHECK_FALSE(tpot_interval(point).has_value());
+  point.noise.high_ms = 10.5;
+  CHECK(tpot_interval(point)->low == 9.5);
+  CHECK(tpot_interval(point)->high == 10.5);
+  point.tpot_ms.n = 0;  // then the interval is one of TTFT
   CHECK_FALSE(tpot_interval(point).has_value());
 }

@@ -94,6 +94,8 @@ TEST_CASE("point_json: every figure stands under its own name") {
       {"/efficiency", *point.efficiency},
       {"/warm_up/0/generations", point.warm_ups[0].generations},
       {"/warm_up/1/change", *point.warm_ups[1].change},
+      {"/noise/low_ms", *point.noise.low_ms},
+      {"/noise/high_ms", *point.noise.high_ms},
       {"/noise/relative", *point.noise.relative},
       {"/noise/pass_shift", *point.noise.pass_shift},
       {"/outliers/low_mild", point.outliers.low_mild},
@@ -159,6 +161,17 @@ TEST_CASE("point_json: every figure stands under its own name") {
   CHECK(document["unmet"] == "the noise bound");
   CHECK(document["verdicts"] == Json::array({"noise: too much", "outliers: some"}));
   for (const char* key : {"placement", "attribution", "loss", "comm_share"}) CHECK(document.at(key).is_null());
+}
+
+TEST_CASE("point_json: memory_bytes_per_gpu is that of one rank, the heaviest") {
+  PointResult point = full_point();
+  point.ranks[0].memory = {.weights = 100, .kv = 50, .workspace = 1};
+  point.ranks[1].memory = {.weights = 90, .kv = 20, .workspace = 40};
+  CHECK(point_json(point, false)["memory_bytes_per_gpu"] == Json{{"weights", 100}, {"kv", 50}, {"workspace", 1}});
+  point.ranks[1].memory.workspace = 42;
+  const Json document = point_json(point, false);
+  CHECK(document["memory_bytes_per_gpu"] == Json{{"weights", 90}, {"kv", 20}, {"workspace", 42}});
+  CHECK_NOTHROW(point_from_json(document, "text"));
 }
 
 TEST_CASE("point_json: no figure stands in two places") {

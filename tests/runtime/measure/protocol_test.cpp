@@ -32,11 +32,11 @@ TEST_CASE("relative_noise: half of the median's interval, unknown below six valu
 TEST_CASE("stop_verdict: a count is reached, or the time ends it and says what is missing") {
   const Protocol count{.iterations = 5, .max_seconds = 10};
   const std::vector<double> two = {1, 1}, three = {1, 1, 1};
-  CHECK_FALSE(stop_verdict(count, 0, two, 1).enough);
-  CHECK(stop_verdict(count, 0, three, 1).enough);  // the first visit takes the odd one
-  CHECK(stop_verdict(count, 1, two, 1).enough);
-  CHECK_FALSE(stop_verdict(count, 0, three, 99).unmet.has_value());
-  const StopVerdict late = stop_verdict(count, 0, two, 5);
+  CHECK_FALSE(stop_verdict(count, {.pass = 0, .values = two, .seconds = 1}).enough);
+  CHECK(stop_verdict(count, {.pass = 0, .values = three, .seconds = 1}).enough);  // the first visit takes the odd one
+  CHECK(stop_verdict(count, {.pass = 1, .values = two, .seconds = 1}).enough);
+  CHECK_FALSE(stop_verdict(count, {.pass = 0, .values = three, .seconds = 99}).unmet.has_value());
+  const StopVerdict late = stop_verdict(count, {.pass = 0, .values = two, .seconds = 5});
   CHECK(late.enough);
   CHECK(late.unmet == "5 s a visit ended it with 2 of 3 generations");
 }
@@ -44,11 +44,13 @@ TEST_CASE("stop_verdict: a count is reached, or the time ends it and says what i
 TEST_CASE("stop_verdict: without a count the noise decides, from the least number of generations on") {
   const Protocol noise{.least_generations = 12, .noise_bound = 0.02, .max_seconds = 10};
   const std::vector<double> quiet5(5, 1.0), quiet6(6, 1.0), loud = {1, 1, 1, 1, 1, 1.5};
-  CHECK_FALSE(stop_verdict(noise, 0, quiet5, 1).enough);
-  CHECK(stop_verdict(noise, 0, quiet6, 1).enough);
-  CHECK_FALSE(stop_verdict(noise, 0, loud, 1).enough);
-  CHECK(stop_verdict(noise, 0, loud, 5).unmet == "5 s a visit ended it with the median known to ±25.0 %, not 2.0 %");
-  CHECK(stop_verdict(noise, 0, quiet5, 5).unmet == "5 s a visit ended it with 5 generations, not 6");
+  CHECK_FALSE(stop_verdict(noise, {.pass = 0, .values = quiet5, .seconds = 1}).enough);
+  CHECK(stop_verdict(noise, {.pass = 0, .values = quiet6, .seconds = 1}).enough);
+  CHECK_FALSE(stop_verdict(noise, {.pass = 0, .values = loud, .seconds = 1}).enough);
+  CHECK(stop_verdict(noise, {.pass = 0, .values = loud, .seconds = 5}).unmet ==
+        "5 s a visit ended it with the median known to ±25.0 %, not 2.0 %");
+  CHECK(stop_verdict(noise, {.pass = 0, .values = quiet5, .seconds = 5}).unmet ==
+        "5 s a visit ended it with 5 generations, not 6");
 }
 
 TEST_CASE("stop_verdict: values that are no numbers never pass for quiet") {
@@ -56,7 +58,7 @@ TEST_CASE("stop_verdict: values that are no numbers never pass for quiet") {
   for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
     std::vector<double> values(7, 1.0);
     std::fill(values.begin(), values.end(), bad);
-    CHECK_FALSE(stop_verdict(noise, 0, values, 1).enough);
+    CHECK_FALSE(stop_verdict(noise, {.pass = 0, .values = values, .seconds = 1}).enough);
   }
 }
 
@@ -64,10 +66,25 @@ TEST_CASE("stop_verdict: thousands of generations are an end, too") {
   const Protocol noise{.least_generations = 12, .noise_bound = 0.0001, .max_seconds = 1e9};
   std::vector<double> values;
   for (int i = 0; i < 2000; ++i) values.push_back(1 + 0.01 * ((i * 37) % 997));
-  CHECK(stop_verdict(noise, 0, values, 1).enough);
-  CHECK(stop_verdict(noise, 0, values, 1).unmet.has_value());
+  CHECK(stop_verdict(noise, {.pass = 0, .values = values, .seconds = 1}).enough);
+  CHECK(stop_verdict(noise, {.pass = 0, .values = values, .seconds = 1}).unmet.has_value());
   values.pop_back();
-  CHECK_FALSE(stop_verdict(noise, 0, values, 1).enough);
+  CHECK_FALSE(stop_verdict(noise, {.pass = 0, .values = values, .seconds = 1}).enough);
+}
+
+TEST_CASE("stop_verdict: a count is made in full, however large") {
+  const Protocol count{.iterations = 10'000, .max_seconds = 1e9};
+  const std::vector<double> many(4999, 1.0);
+  CHECK_FALSE(stop_verdict(count, {.pass = 0, .values = many, .seconds = 1}).enough);
+}
+
+TEST_CASE("stop_verdict: the second visit makes as many generations as the first, whatever their noise") {
+  const Protocol noise{.least_generations = 12, .noise_bound = 0.02, .max_seconds = 10};
+  const std::vector<double> quiet(8, 1.0), nine = {1, 2, 1, 2, 1, 2, 1, 2, 1};
+  CHECK_FALSE(stop_verdict(noise, {.pass = 1, .first_visit = 9, .values = quiet, .seconds = 1}).enough);
+  CHECK(stop_verdict(noise, {.pass = 1, .first_visit = 9, .values = nine, .seconds = 1}).enough);
+  CHECK(stop_verdict(noise, {.pass = 1, .first_visit = 9, .values = quiet, .seconds = 5}).unmet ==
+        "5 s a visit ended it with 8 of 9 generations");
 }
 
 TEST_CASE("round_order: a permutation that depends on seed and round alone") {
@@ -89,7 +106,7 @@ TEST_CASE("round_order: each point is first about as often as any other") {
 
 TEST_CASE("run_visit: a steady machine is warm after two windows") {
   FakeMachine machine(1, [](size_t, int64_t) { return 0.1; });
-  const auto records = run_visit(machine, {.least_generations = 12}, 0, 1);
+  const auto records = run_visit(machine, {.least_generations = 12}, 0, std::vector<int64_t>(1, 0));
   CHECK(records[0].warm_up.generations == 6);
   CHECK(records[0].warm_up.steady == true);
   CHECK(records[0].samples.size() == 6);
@@ -102,7 +119,7 @@ TEST_CASE("run_visit: a steady machine is warm after two windows") {
 TEST_CASE("run_visit: warm-up goes on while generations get faster, and its samples are not measured ones") {
   FakeMachine machine(1,
                       [](size_t, int64_t index) { return index < 10 ? 1.0 - 0.05 * static_cast<double>(index) : 0.5; });
-  const auto records = run_visit(machine, {.least_generations = 12, .max_seconds = 100}, 0, 1);
+  const auto records = run_visit(machine, {.least_generations = 12, .max_seconds = 100}, 0, std::vector<int64_t>(1, 0));
   CHECK(records[0].warm_up.steady == true);
   // The last six are 0.5 from the 16th on; medians of three agree once both windows hold two of them: the 15th.
   CHECK(records[0].warm_up.generations == 15);
@@ -112,7 +129,7 @@ TEST_CASE("run_visit: warm-up goes on while generations get faster, and its samp
 
 TEST_CASE("run_visit: a machine that never settles ends warm-up at its limit and says so") {
   FakeMachine machine(1, [](size_t, int64_t index) { return 0.1 * (1 + static_cast<double>((index / 3) % 2)); });
-  const auto records = run_visit(machine, {.iterations = 2, .max_seconds = 100}, 0, 1);
+  const auto records = run_visit(machine, {.iterations = 2, .max_seconds = 100}, 0, std::vector<int64_t>(1, 0));
   CHECK(records[0].warm_up.generations == kLongestWarmUp);
   CHECK(records[0].warm_up.steady == false);
   CHECK(std::abs(*records[0].warm_up.change) >= kSteadyChange);
@@ -120,16 +137,18 @@ TEST_CASE("run_visit: a machine that never settles ends warm-up at its limit and
 
 TEST_CASE("run_visit: warm-up of slow generations ends by time, with at least three") {
   FakeMachine machine(1, [](size_t, int64_t) { return 50.0; });
-  const auto records = run_visit(machine, {.max_seconds = 60}, 0, 1);
+  const auto records = run_visit(machine, {.max_seconds = 60}, 0, std::vector<int64_t>(1, 0));
   CHECK(records[0].warm_up.generations == 3);
-  CHECK_FALSE(records[0].warm_up.steady.has_value());  // too few to tell
+  CHECK_FALSE(records[0].warm_up.change.has_value());  // too few to tell
+  CHECK(records[0].warm_up.steady == false);           // but a limit ended it
   CHECK(records[0].samples.size() == 1);               // one lasts longer than the visit's half of the time
   CHECK(records[0].unmet.has_value());
 }
 
 TEST_CASE("run_visit: --warmup is exact") {
   FakeMachine machine(1, [](size_t, int64_t index) { return index < 3 ? 1.0 : 2.0; });
-  const auto records = run_visit(machine, {.warmup = 6, .iterations = 4, .max_seconds = 100}, 1, 1);
+  const auto records =
+      run_visit(machine, {.warmup = 6, .iterations = 4, .max_seconds = 100}, 1, std::vector<int64_t>(1, 0));
   CHECK(records[0].warm_up.generations == 6);
   CHECK(records[0].warm_up.steady == false);
   CHECK(*records[0].warm_up.change == Approx(1.0));
@@ -142,7 +161,8 @@ TEST_CASE("run_visit: points take turns, each in every round until it has enough
   FakeMachine machine(3, [](size_t point, int64_t index) {
     return point == 1 && index >= 6 && index < 26 ? 0.1 * (1 + 0.2 * static_cast<double>(index % 5)) : 0.1;
   });
-  const auto records = run_visit(machine, {.least_generations = 12, .max_seconds = 1000, .seed = 5}, 0, 3);
+  const auto records =
+      run_visit(machine, {.least_generations = 12, .max_seconds = 1000, .seed = 5}, 0, std::vector<int64_t>(3, 0));
   CHECK(records[0].samples.size() == 6);
   CHECK(records[2].samples.size() == 6);
   CHECK(records[1].samples.size() > 6);
@@ -156,9 +176,39 @@ TEST_CASE("run_visit: points take turns, each in every round until it has enough
   CHECK(moved);  // not always 0, 1, 2
 }
 
+TEST_CASE("run_visit: cold is the first generation after loading, and no other point's") {
+  FakeMachine machine(2, [](size_t, int64_t) { return 0.1; });
+  const auto records = run_visit(machine, {.warmup = 1, .iterations = 2}, 0, std::vector<int64_t>(2, 0));
+  CHECK(records[0].cold_ttft_ms.has_value());
+  CHECK_FALSE(records[1].cold_ttft_ms.has_value());
+}
+
+TEST_CASE("run_visit: --warmup too short to compare is no verdict") {
+  FakeMachine machine(1, [](size_t, int64_t) { return 0.1; });
+  const auto records = run_visit(machine, {.warmup = 5, .iterations = 2}, 0, std::vector<int64_t>(1, 0));
+  CHECK_FALSE(records[0].warm_up.steady.has_value());
+}
+
+TEST_CASE("run_visit: every rank does what rank 0 decided, after each generation") {
+  // This rank's clock would go on for long; rank 0 says after three that it is enough, in warm-up and measuring.
+  FakeMachine machine(1, [](size_t, int64_t index) { return 1.0 + static_cast<double>(index); });
+  machine.decide = [&](bool) { return machine.agreements % 3 == 0; };
+  const Protocol protocol{.iterations = 1000, .max_seconds = 1e9};
+  const auto records = run_visit(machine, protocol, 0, std::vector<int64_t>(1, 0));
+  CHECK(records[0].warm_up.generations == 3);
+  CHECK(records[0].samples.size() == 3);
+  CHECK(machine.agreements == 6);
+  // And where this rank alone thinks that it is enough, it goes on.
+  FakeMachine slow(1, [](size_t, int64_t) { return 100.0; });
+  slow.decide = [&](bool) { return slow.agreements % 7 == 0; };
+  const auto longer = run_visit(slow, {.iterations = 2, .max_seconds = 1}, 0, std::vector<int64_t>(1, 0));
+  CHECK(longer[0].warm_up.generations == 7);
+  CHECK(longer[0].samples.size() == 7);
+}
+
 TEST_CASE("run_visit: every point is warmed before any bandwidth, which brackets the measured generations") {
   FakeMachine machine(2, [](size_t, int64_t) { return 0.1; });
-  run_visit(machine, {.warmup = 2, .iterations = 6}, 0, 2);
+  run_visit(machine, {.warmup = 2, .iterations = 6}, 0, std::vector<int64_t>(2, 0));
   REQUIRE(machine.before_at.size() == 2);
   REQUIRE(machine.after_at.size() == 2);
   for (const auto& at : machine.before_at) CHECK(at.generations == 4);
@@ -167,7 +217,7 @@ TEST_CASE("run_visit: every point is warmed before any bandwidth, which brackets
 
 TEST_CASE("run_visit: progress never falls and stays within the visit") {
   FakeMachine machine(2, [](size_t, int64_t index) { return 0.1 + 0.01 * static_cast<double>(index % 3); });
-  run_visit(machine, {.max_seconds = 20}, 0, 2);
+  run_visit(machine, {.max_seconds = 20}, 0, std::vector<int64_t>(2, 0));
   REQUIRE_FALSE(machine.fractions.empty());
   CHECK(std::is_sorted(machine.fractions.begin(), machine.fractions.end()));
   CHECK(machine.fractions.front() >= 0);
@@ -186,7 +236,8 @@ TEST_CASE("run_visit: stopping by noise does not spoil the median's interval") {
     std::vector<VisitRecord> visits;
     for (int pass = 0; pass < 2; ++pass) {
       FakeMachine machine(1, [&](size_t, int64_t) { return 0.1 * std::exp(noise(random)); });
-      visits.push_back(run_visit(machine, protocol, pass, 1).front());
+      const std::vector<int64_t> first = {visits.empty() ? 0 : static_cast<int64_t>(visits[0].samples.size())};
+      visits.push_back(run_visit(machine, protocol, pass, first).front());
     }
     PointResult point{.tp = 1, .workload = {.batch = 1, .prompt_tokens = 8, .output_tokens = 5}};
     set_times(point, visits);

@@ -32,14 +32,17 @@ TEST_CASE("report_json: every field of the contract is there, unknown ones null"
   ReportBody body{.points = test::with_speedups({test::a_point(1, 10), test::a_point(2, 6)})};
   body.advice = {"advice"};
   body.warnings = {"warning"};
-  const Json document = report_json({.command = "scale", .argv = {"shardscope", "scale"}}, model, options, body);
-  for (const char* key : {"schema", "command", "argv", "complete", "environment", "topology", "model", "workload",
-                          "protocol", "comparable_key", "results", "advice", "warnings"}) {
+  const Json in_effect = {{"batch", "1,8"}, {"iterations", 3}, {"max-seconds", 1.5}, {"samples", false}};
+  const Json document =
+      report_json({.command = "scale", .argv = {"shardscope", "scale"}, .options = in_effect}, model, options, body);
+  for (const char* key : {"schema", "command", "argv", "options", "complete", "environment", "topology", "model",
+                          "workload", "protocol", "comparable_key", "results", "advice", "warnings"}) {
     CHECK(document.contains(key));
   }
   CHECK(document["schema"] == "shardscope.report/1");
   CHECK(document["command"] == "scale");
   CHECK(document["argv"] == Json::array({"shardscope", "scale"}));
+  CHECK(document["options"] == in_effect);
   CHECK(document["complete"] == false);
   CHECK(document["topology"].is_null());
   CHECK(document["advice"] == Json::array({"advice"}));
@@ -108,6 +111,22 @@ TEST_CASE("protocol_json, workload_json: what was asked for, null where a rule d
   CHECK(workload_json(options)["prompt_hash"].get<std::string>().size() == 16);
 }
 
+TEST_CASE("model_json: quantisation is null where there is none") {
+  const auto quantisation = [](kernels::DType dtype) {
+    return model_json(open_model({.model = "tiny", .dtype = dtype}))["quantisation"];
+  };
+  for (const auto& [dtype, bits] : {std::pair(kernels::DType::kBF16, 16), {kernels::DType::kF16, 16}}) {
+    CHECK(quantisation(dtype) == Json{{"scheme", "none"},
+                                      {"bits_nominal", bits},
+                                      {"bits_effective", 16.0},
+                                      {"group", nullptr},
+                                      {"granularity", nullptr},
+                                      {"algorithm", nullptr}});
+  }
+  CHECK(quantisation(kernels::DType::kF32)["bits_nominal"] == 32);
+  CHECK(quantisation(kernels::DType::kF32)["bits_effective"] == 32.0);
+}
+
 TEST_CASE("document_text: bytes that are not UTF-8 do not stop a report") {
   CHECK(document_text(Json{{"text", "caf\xc3"}}) == "{\n \"text\": \"caf\"\n}\n");
 }
@@ -116,11 +135,13 @@ TEST_CASE("report file: the final name appears only when the run is complete") {
   const auto path = scratch_file("shardscope-report-");
   const std::filesystem::path partial = path.string() + ".partial";
   {
-    ReportFile file(path.string());
+    ReportFile file(path.string(), EarlierPartial{});
     CHECK_FALSE(std::filesystem::exists(path));
     file.write_partial("one");
     CHECK(content(partial) == "one");
     CHECK_FALSE(std::filesystem::exists(path));
+    file.write_partial("2");
+    CHECK(content(partial) == "2");
     file.finish("two");
   }
   CHECK(content(path) == "two");
@@ -128,18 +149,71 @@ TEST_CASE("report file: the final name appears only when the run is complete") {
   std::filesystem::remove(path);
 }
 
+TEST_CASE("report file: points of an earlier run are replaced only where that is meant") {
+  const auto path = scratch_file("shardscope-report-");
+  const std::filesystem::path partial = partial_path_of(path.string());
+  CHECK(partial == path.string() + ".partial");
+  std::ofstream(partial) << "earlier";
+  const auto refusal = [&](const EarlierPartial& earlier) -> std::string {
+    try {
+      ReportFile(path.string(), earlier);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refusal({}) == partial.string() + " holds points of an earlier run, " + path.string() + ", remove it");
+  CHECK(refusal({.remedy = "go on"}) ==
+        partial.string() + " holds points of an earlier run, " + path.string() + ", go on");
+  CHECK(content(partial) == "earlier");
+  SECTION("a report without a partial file leaves it") {
+    ReportFile file(path.string());
+    CHECK_FALSE(file.partial_path().has_value());
+    file.write_partial("new");
+    file.finish("whole");
+    CHECK(content(partial) == "earlier");
+    CHECK(content(path) == "whole");
+  }
+  SECTION("going on replaces it, at the first point and not before") {
+    ReportFile file(path.string(), {.replaced = true});
+    CHECK(content(partial) == "earlier");
+    file.write_partial("new");
+    CHECK(content(partial) == "new");
+  }
+  SECTION("an empty one is no points") {
+    std::ofstream(partial, std::ios::trunc).close();
+    CHECK(refusal({}).empty());
+  }
+  std::filesystem::remove(partial);
+  std::filesystem::remove(path);
+}
+
+TEST_CASE("report file: where nothing can be written, the earlier text stays and nothing is left over") {
+  const auto folder = scratch_file("shardscope-folder-");
+  std::filesystem::create_directory(folder);
+  ReportFile file((folder / "report").string(), EarlierPartial{});
+  std::filesystem::create_directory(folder / "report.partial");  // a rename onto a folder fails, also for root
+  CHECK_THROWS_AS(file.write_partial("text"), SystemError);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder), {}) == 1);
+  std::filesystem::remove_all(folder);
+  CHECK_THROWS_AS(file.write_partial("text"), SystemError);
+  CHECK_THROWS_AS(file.finish("text"), SystemError);
+}
+
 TEST_CASE("report file: a link is followed, a pipe or device is written to and stays what it is") {
   const auto real = scratch_file("shardscope-real-");
   const auto link = scratch_file("shardscope-link-");
   std::ofstream(real) << "old";
   std::filesystem::create_symlink(real, link);
-  CHECK(ReportFile(link.string()).partial_path() == std::filesystem::canonical(real).string() + ".partial");
+  const std::string partial = std::filesystem::canonical(real).string() + ".partial";
+  CHECK(partial_path_of(link.string()) == partial);
+  CHECK(ReportFile(link.string(), EarlierPartial{}).partial_path() == partial);
   ReportFile(link.string()).finish("new");
   CHECK(std::filesystem::is_symlink(link));
   CHECK(content(real) == "new");
   std::filesystem::remove(link);
   std::filesystem::remove(real);
-  ReportFile device("/dev/null");
+  ReportFile device("/dev/null", EarlierPartial{});
   CHECK_FALSE(device.partial_path().has_value());
   device.write_partial("part");
   device.finish("all");

@@ -108,6 +108,53 @@ TEST_CASE("scale_table: a verdict of several rows is one line, with the first ro
         "(-v and the report have the verdicts of every row)\n");
 }
 
+TEST_CASE("scale_table: a sweep of many rows stays readable") {
+  std::vector<PointResult> points;
+  for (const int tp : {1, 2, 4, 8}) {
+    for (int64_t batch = 1; batch <= 8; ++batch) {
+      for (const int64_t output : {64, 128}) {
+        points.push_back(a_point(tp, 5));
+        points.back().workload = {.batch = batch, .prompt_tokens = 512, .output_tokens = output};
+        if (points.size() > 1) points.back().verdicts = {"noise: the second row says why", "outliers: a few"};
+      }
+    }
+  }
+  REQUIRE(points.size() == 64);
+  points[40].verdicts.emplace_back("interference: others were at work");
+  const std::string table = scale_table(points);
+  CHECK(table.substr(table.find("\n\n") + 2) ==
+        "63 of 64 rows (TP 1, batch 1, 512 + 128; TP 1, batch 2, 512 + 64; TP 1, batch 2, 512 + 128; and\n"
+        "  60 more): noise; TP 1, batch 1, 512 + 128: the second row says why\n"
+        "63 of 64 rows (TP 1, batch 1, 512 + 128; TP 1, batch 2, 512 + 64; TP 1, batch 2, 512 + 128; and\n"
+        "  60 more): outliers; TP 1, batch 1, 512 + 128: a few\n"
+        "TP 4, batch 5, 512 + 64: interference: others were at work\n"
+        "(-v and the report have the verdicts of every row)\n");
+}
+
+TEST_CASE("scale_table: no line ends within the name of a row") {
+  std::vector<PointResult> points = {a_point(1, 5), a_point(2, 5)};
+  for (size_t length = 40; length < 100; ++length) {
+    points[1].workload.output_tokens = 99;
+    for (PointResult& point : points) point.verdicts = {std::string(length, 'x') + ": why"};
+    const std::string table = scale_table(points);
+    CAPTURE(table);
+    CHECK(contains(table, "TP 1, batch 1, 8 + 4:"));
+    CHECK(widest_line(table) <= 100);
+  }
+}
+
+TEST_CASE("scale_table: a row that cannot be right is marked") {
+  PointResult wrong = a_point(2, 5);
+  wrong.status = PointStatus::kInvalid;
+  wrong.verdicts = {"invalid: MBU 120 %"};
+  const std::string table = scale_table({a_point(1, 9.9), wrong});
+  CHECK(line_of(table, 2).substr(0, 3) == "1  ");
+  CHECK(line_of(table, 3).substr(0, 3) == "2! ");
+  CHECK(line_of(table, 4) == "! a utilisation over 100 %: see the verdict");
+  CHECK(contains(table, "\nTP 2, batch 1: invalid: MBU 120 %\n"));
+  CHECK_FALSE(contains(scale_table({a_point(1, 9.9)}), "!"));
+}
+
 TEST_CASE("scale_table: out of memory, visited once, and verdicts") {
   PointResult lost{.tp = 4, .status = PointStatus::kOutOfMemory};
   lost.workload = {.batch = 1, .prompt_tokens = 8, .output_tokens = 4};
@@ -286,6 +333,8 @@ TEST_CASE("wrapped: at spaces, indented, and a long word is cut between characte
         std::string(88, 'a') + " took\n  12.4 milliseconds\n");
   CHECK(wrapped(std::string(95, '1') + " " + std::string(50, 'b')) ==
         std::string(95, '1') + "\n  " + std::string(50, 'b') + "\n");
+  CHECK(wrapped(std::string(98, 'a') + " b" + kNoBreak + "c") == std::string(98, 'a') + "\n  b c\n");
+  CHECK(wrapped(std::string("b") + kNoBreak + "c") == "b c\n");
   CHECK(wrapped(std::string(101, 'a')) == std::string(100, 'a') + "\n  a\n");
   std::string long_word;
   for (int i = 0; i < 150; ++i) long_word += "é";

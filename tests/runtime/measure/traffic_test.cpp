@@ -124,14 +124,3 @@ TEST_CASE("step_traffic: published KV sizes per token at 16 bits") {
       traffic(model.config, DType::kBF16, 1, 0, {.batch = 1, .prompt_tokens = 1, .output_tokens = 2});
   CHECK(step.kv_write / 2 == Approx(bytes));
 }
-
-TEST_CASE("mbu: the rows of mbu.json") {
-  std::ifstream in(SHARDSCOPE_TEST_DATA "/cases/A26-metrics-topology/mbu.json");
-  const nlohmann::json rows = nlohmann::json::parse(in).at("rows");
-  REQUIRE(rows.size() == 2);
-  for (const nlohmann::json& row : rows) {
-    const StepBytes bytes{.weights = row.at("weight_bytes_on_rank"), .kv_read = row.at("kv_bytes_on_rank")};
-    const double mbu = bytes.headline() / row.at("tpot_s").get<double>() / (row.at("peak_GBps").get<double>() * 1e9);
-    CHECK(mbu == Approx(row.at("expect_mbu").get<double>()).margin(5e-5));
-  }
-}

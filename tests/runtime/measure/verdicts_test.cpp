@@ -75,7 +75,7 @@ TEST_CASE("classify_outliers: Tukey's fences by hand") {
 
 TEST_CASE("classify_outliers: by what was seen while they ran, slow ones only") {
   std::vector<GenerationSample> samples = ten_samples();
-  for (GenerationSample& sample : samples) sample.disturbance.mhz = 3000;
+  for (GenerationSample& sample : samples) sample.disturbance = {.stolen_share = 0, .waited_share = 0, .mhz = 3000};
   const auto cause = [&](Disturbance seen) {
     samples[9] = sample_of(200, seen);
     const Outliers outliers = classify_outliers(samples);
@@ -92,6 +92,15 @@ TEST_CASE("classify_outliers: by what was seen while they ran, slow ones only") 
   CHECK(cause({}) == OutlierCause::kUnexplained);
   samples[9] = sample_of(10, {.stolen_share = 0.5});
   CHECK(classify_outliers(samples).causes[0] == 0);
+}
+
+TEST_CASE("classify_outliers: what goes on all the time is no cause") {
+  std::vector<GenerationSample> samples = ten_samples();
+  for (GenerationSample& sample : samples) sample.disturbance = {.stolen_share = 0.05, .waited_share = 0.3};
+  samples[9] = sample_of(200, {.stolen_share = 0.055, .waited_share = 0.31});
+  CHECK(classify_outliers(samples).causes[static_cast<size_t>(OutlierCause::kUnexplained)] == 1);
+  samples[9] = sample_of(200, {.stolen_share = 0.055, .waited_share = 0.35});
+  CHECK(classify_outliers(samples).causes[static_cast<size_t>(OutlierCause::kWaited)] == 1);
 }
 
 TEST_CASE("classify_outliers: five samples have none") {
@@ -116,7 +125,9 @@ TEST_CASE("add_verdicts: a warm-up that never became steady, the worse of the vi
   point.warm_ups[1] = {.generations = 30, .change = -0.042, .steady = false};
   CHECK(only_verdict(point, "unsteady").find("-4.2 %") != std::string::npos);
   point.warm_ups[1] = {.generations = 3, .change = std::nullopt, .steady = std::nullopt};
-  CHECK(verdicts_of(point).empty());
+  CHECK(verdicts_of(point).empty());  // --warmup 3 asked for no more
+  point.warm_ups[1].steady = false;   // a limit came first
+  CHECK(only_verdict(point, "unsteady").find("3 generations, too few to compare") != std::string::npos);
 }
 
 TEST_CASE("add_verdicts: a limit that ended the point names what was not met") {
@@ -128,7 +139,7 @@ TEST_CASE("add_verdicts: a limit that ended the point names what was not met") {
 TEST_CASE("add_verdicts: noise over its bound, and visits that differ") {
   PointResult wide = quiet_point();
   wide.noise.relative = 0.021;
-  CHECK(only_verdict(wide, "noise").find("±2.1 %, wanted ±2.0 %") != std::string::npos);
+  CHECK(only_verdict(wide, "noise").find("±2.10 %, wanted ±2 %") != std::string::npos);
   wide.noise.relative = 0.02;
   CHECK(verdicts_of(wide).empty());
   wide.noise.relative = std::nan("");
@@ -143,6 +154,18 @@ TEST_CASE("set_times: the shift between the visits is that of their medians") {
   for (const double tpot : {10.0, 11.0, 30.0}) samples.push_back(sample_of(tpot, {}, 0));
   for (const double tpot : {12.0, 13.2, 14.0, 13.2}) samples.push_back(sample_of(tpot, {}, 1));
   CHECK(*quiet_point(samples).noise.pass_shift == Approx(13.2 / 11 - 1));
+}
+
+TEST_CASE("set_times: what is known of the median holds both visits' medians") {
+  std::vector<GenerationSample> samples;
+  for (int i = 0; i < 50; ++i) {
+    samples.push_back(sample_of(100 + 0.01 * i, {}, 0));  // median 100.245
+    samples.push_back(sample_of(110 + 0.01 * i, {}, 1));  // median 110.245
+  }
+  const PointResult point = quiet_point(samples);
+  CHECK(*point.noise.low_ms <= 100.245 + 1e-9);
+  CHECK(*point.noise.high_ms >= 110.245 - 1e-9);
+  CHECK(*point.noise.relative == Approx((*point.noise.high_ms - *point.noise.low_ms) / 2 / *point.tpot_ms.p50));
 }
 
 TEST_CASE("add_verdicts: stolen time, waiting for cores, a moving clock") {
@@ -175,7 +198,7 @@ TEST_CASE("set_times: disturbance is weighted by time, the clock is its range") 
 
 TEST_CASE("add_verdicts: outliers are counted and kept") {
   std::vector<GenerationSample> samples;
-  for (int i = 0; i < 12; ++i) samples.push_back(sample_of(10 + 0.01 * (i % 6), {}, i / 6));
+  for (int i = 0; i < 12; ++i) samples.push_back(sample_of(10 + 0.01 * (i % 6), {.stolen_share = 0}, i / 6));
   samples[4] = sample_of(20, {.stolen_share = 0.2});
   const PointResult point = quiet_point(samples);
   CHECK(*point.tpot_ms.max == 20);
@@ -187,6 +210,8 @@ TEST_CASE("add_verdicts: bandwidth that drifted") {
   PointResult point = quiet_point();
   point.ranks = {{.rank = 0, .bandwidth_drift = 0.05}, {.rank = 1, .bandwidth_drift = -0.05}};
   CHECK(verdicts_of(point).empty());
+  point.ranks[1].bandwidth_drift = std::nan("");
+  CHECK(verdicts_of(point).size() == 1);
   point.ranks[1].bandwidth_drift = -0.08;
-  CHECK(only_verdict(point, "bandwidth_drift").find("-8 to +5 %") != std::string::npos);
+  CHECK(only_verdict(point, "bandwidth_drift").find("-8 to +5 (by rank) %") != std::string::npos);
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "runtime/report/document.hpp"
 #include "tests/runtime/model/model_test_support.hpp"
 
 namespace shardscope::runtime {
@@ -159,6 +160,14 @@ TEST_CASE("open_model: the quantised GGUF files of A09 say what they are, their 
     const GgufFile file(path.string());
     CHECK(model.kind == "gguf");
     CHECK(model.config.quantisation == type);
+    const Json document = model_json(model);
+    CHECK(document["quantisation"] == Json{{"scheme", type},
+                                           {"bits_nominal", type == "q8_0" ? 8 : 4},
+                                           {"bits_effective", document["bits_per_weight_effective"]},
+                                           {"group", 32},
+                                           {"granularity", "block"},
+                                           {"algorithm", nullptr}});
+    CHECK(document["bits_per_weight_effective"] > document["quantisation"]["bits_nominal"]);
     for (const Role role : {Role::kQuery, Role::kKey, Role::kValue, Role::kDown}) {
       const WeightId id{role, 1};
       INFO(type << " " << weight_name(id));

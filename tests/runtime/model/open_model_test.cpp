@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <span>
 
+#include "runtime/model/mapped_file.hpp"
 #include "tests/runtime/model/model_test_support.hpp"
 
 namespace shardscope::runtime {
@@ -234,6 +237,70 @@ TEST_CASE("open_model: a tokenizer that cannot be read does not stand in the way
   CHECK_THAT(broken.tokenizer_missing_reason, Contains("tokenizer.json"));
   fs::remove(folder.path() / "tokenizer.json");
   CHECK_THAT(open(folder.path()).tokenizer_missing_reason, Contains("no tokenizer.json"));
+}
+
+std::string with_byte_changed(std::string text, size_t at) {
+  text.at(at) = static_cast<char>(text.at(at) ^ 1);
+  return text;
+}
+
+TEST_CASE("fnv1a_sampled: all of what is small, evenly spaced pieces of what is large, ends included") {
+  const auto hash = [](const std::string& text) { return fnv1a_sampled(std::as_bytes(std::span(text)), 7); };
+  const std::string small(kSamples * kSampleBytes, 'a');
+  CHECK(hash(small) == fnv1a(std::as_bytes(std::span(small)), 7));
+  CHECK(hash("") == 7);
+  // Three bytes and a half between one piece and the next, on average.
+  const std::string large(kSamples * kSampleBytes + 7 * (kSamples - 1) / 2, 'a');
+  const uint64_t whole = hash(large);
+  CHECK(hash(large) == whole);
+  for (const size_t at : {size_t{0}, kSampleBytes - 1, large.size() - kSampleBytes, large.size() - 1}) {
+    CHECK(hash(with_byte_changed(large, at)) != whole);
+  }
+  size_t unseen = 0;  // around the first gap
+  for (size_t at = kSampleBytes - 4; at < kSampleBytes + 8; ++at) {
+    if (hash(with_byte_changed(large, at)) == whole) ++unseen;
+  }
+  CHECK(unseen == 3);
+}
+
+TEST_CASE("open_model: the identity tells trainings of one model apart, and is stable") {
+  const TemporaryFolder folder;
+  folder.copy_case(case_folder("A01-gqa-kv2"));
+  const fs::path file = folder.path() / "model.safetensors";
+  const std::string bytes = read_file(file);
+  const auto identity = [&] { return open(folder.path()).weights->identity(); };
+  const std::string before = identity();
+  CHECK(before.size() == 16);
+  CHECK(identity() == before);
+  CHECK(open_model({.model = folder.path().string(), .headers_only = true}).weights->identity() == before);
+  write_file(file, with_byte_changed(bytes, bytes.size() - 1));
+  CHECK(identity() != before);
+  write_file(file, bytes);
+  CHECK(identity() == before);
+
+  const fs::path gguf = folder.path() / "small.gguf";
+  const std::string small = small_gguf().bytes();
+  write_file(gguf, small);
+  const std::string first = open(gguf).weights->identity();
+  write_file(gguf, with_byte_changed(small, small.size() - 32));  // in the last tensor
+  CHECK(open(gguf).weights->identity() != first);
+}
+
+TEST_CASE("open_model: of a checkpoint in several files, each is part of the identity") {
+  const TemporaryFolder folder;
+  folder.copy_case(data_folder() / "reference/tiny/llama-sharded");
+  std::set<std::string> identities = {open(folder.path()).weights->identity()};
+  size_t shards = 0;
+  for (const auto& entry : fs::directory_iterator(folder.path())) {
+    if (entry.path().extension() != ".safetensors") continue;
+    const std::string bytes = read_file(entry.path());
+    write_file(entry.path(), with_byte_changed(bytes, bytes.size() - 1));
+    identities.insert(open(folder.path()).weights->identity());
+    write_file(entry.path(), bytes);
+    ++shards;
+  }
+  CHECK(shards > 1);
+  CHECK(identities.size() == shards + 1);
 }
 
 }  // namespace

@@ -94,7 +94,8 @@ std::string read_settings(const std::string& file, Session& session) {
 std::vector<Setting> parse_settings(const std::string& text, const std::string& file,
                                     const po::options_description& options) {
   std::vector<Setting> settings;
-  std::istringstream lines(text);
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  std::istringstream lines(text.starts_with(kByteOrderMark) ? text.substr(kByteOrderMark.size()) : text);
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
     line = trimmed(without_comment(line));

@@ -52,7 +52,10 @@ runtime::Protocol protocol_of(const po::variables_map& values, const SweepDefaul
 }
 
 std::string text_of(const po::variables_map& values, const char* name) {
-  return values.count(name) > 0 ? values[name].as<std::string>() : "";
+  if (values.count(name) == 0) return "";
+  auto text = values[name].as<std::string>();
+  if (text.empty()) throw UserError("an empty name", std::string("--") + name, "name a file, or leave the option out");
+  return text;
 }
 
 /// A name for the file however it is reached; files that do not exist yet have one, too.
@@ -84,7 +87,8 @@ po::options_description sweep_option_list(const SweepDefaults& defaults) {
       fmt::format("tensor-parallel degrees: 1,2,4 or 1..8 or 1..8x2; default: {}the number of ranks",
                   defaults.powers_of_two ? "1, 2, 4, … and " : "");
   const std::string iterations = fmt::format(
-      "generations measured per point, exactly; default: at least {} and until the median is known to "
+      "generations measured per point, unless --max-seconds ends them; default: at least {} and until the median is "
+      "known to "
       "within {:g} %",
       defaults.protocol.least_generations, defaults.protocol.noise_bound * 100);
   const std::string max_seconds = fmt::format(
@@ -137,6 +141,13 @@ SweepArguments sweep_arguments(const po::variables_map& values, const SweepDefau
   arguments.files = {
       .json = text_of(values, "json"), .csv = text_of(values, "csv"), .resume = text_of(values, "resume")};
   check_files(arguments.files);
+  for (const char* input : {"config", "prompt-file"}) {
+    const std::string name = values.count(input) > 0 ? values[input].as<std::string>() : "";
+    for (const std::string& report : {arguments.files.json, arguments.files.csv}) {
+      if (!is_file(name) || !is_file(report) || !overwrites(report, resolved(name))) continue;
+      throw UserError(fmt::format("the report would overwrite what --{} reads", input), report, "name another file");
+    }
+  }
   if (arguments.samples && arguments.files.json.empty()) {
     throw UserError("the samples are part of the report alone", "--samples", "add --json FILE");
   }

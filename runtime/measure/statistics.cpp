@@ -25,8 +25,6 @@ std::vector<double> binomial_cumulative(int64_t n, double q) {
 
 /// Two-sided 95 % quantile of Student's t: Cornish-Fisher expansion, error under 1 % from 3 degrees of freedom on.
 double student_t_975(int64_t degrees) {
-  if (degrees == 1) return 12.706;
-  if (degrees == 2) return 4.303;
   const double z = 1.959964;
   const double d = static_cast<double>(degrees);
   const double z3 = z * z * z;
@@ -102,7 +100,7 @@ Distribution distribution_of(std::span<const double> samples) {
   result.p99_interval = interval_of(ascending, 0.99);
   result.p95_supported = result.p95_interval.high.has_value();
   result.p99_supported = result.p99_interval.high.has_value();
-  if (result.stddev) {
+  if (result.stddev && result.p50_interval.high) {  // of fewer values it would say more than they can
     const double half = student_t_975(result.n - 1) * *result.stddev / std::sqrt(static_cast<double>(result.n));
     result.mean_interval = {*result.mean - half, *result.mean + half};
   }

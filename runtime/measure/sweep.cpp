@@ -87,7 +87,10 @@ class Sweep {
         const bool half = point.status == PointStatus::kIncomplete;
         places_[i].state = half ? PlaceState::kHalf : PlaceState::kDone;
         findings_[i].result = point;
-        if (!half) continue;
+        if (!half) {
+          mark_resumed(*findings_[i].result);
+          continue;
+        }
         findings_[i].visits.push_back({.warm_up = point.warm_ups.empty() ? WarmUp{} : point.warm_ups.front(),
                                        .cold_ttft_ms = point.cold_ttft_ms,
                                        .samples = point.samples,

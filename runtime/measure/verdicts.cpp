@@ -81,7 +81,7 @@ void unsteady(const PointResult& point, const Protocol& protocol, Verdicts& verd
 void noise(const PointResult& point, const Protocol& protocol, Verdicts& verdicts) {
   std::string text;
   if (point.noise.relative && !(*point.noise.relative <= protocol.noise_bound)) {
-    text = fmt::format("{} p50 is known to ±{:.2f} %, wanted ±{:g} %", headline_name(point),
+    text = fmt::format("{} p50 is known to ±{:.3g} %, wanted ±{:g} %", headline_name(point),
                        *point.noise.relative * 100, protocol.noise_bound * 100);
   }
   if (point.noise.pass_shift && !(std::abs(*point.noise.pass_shift) <= kShiftWarning)) {
@@ -165,6 +165,23 @@ Outliers classify_outliers(const std::vector<GenerationSample>& samples) {
     }
   }
   return result;
+}
+
+namespace {
+
+constexpr const char* kResumed = "resumed: ";
+
+}  // namespace
+
+bool is_resumed(const PointResult& point) {
+  return std::any_of(point.verdicts.begin(), point.verdicts.end(),
+                     [](const std::string& verdict) { return verdict.starts_with(kResumed); });
+}
+
+void mark_resumed(PointResult& point) {
+  if (is_resumed(point)) return;
+  point.verdicts.push_back(std::string(kResumed) +
+                           "measured by an earlier run; against this run's points no advice is given");
 }
 
 void add_verdicts(PointResult& point, const Protocol& protocol) {

@@ -21,4 +21,9 @@ Outliers classify_outliers(const std::vector<GenerationSample>& samples);
 /// utilisation rules out (`cache_resident`, `invalid`) comes from figures.hpp.
 void add_verdicts(PointResult& point, const Protocol& protocol);
 
+/// `resumed`: the point was measured whole by an earlier run. Its visits do not bracket those of this run, so that a
+/// drift between the runs would pass for scaling.
+void mark_resumed(PointResult& point);
+bool is_resumed(const PointResult& point);
+
 }  // namespace shardscope::runtime

@@ -1,8 +1,11 @@
 #include "runtime/report/advice.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "runtime/measure/figures.hpp"
+#include "runtime/measure/verdicts.hpp"
 
 namespace shardscope::runtime {
 namespace {
@@ -13,8 +16,8 @@ bool supports_advice(const PointResult& point) {
          point.efficiency && tpot_interval(point);
 }
 
-bool faster(const PointResult& point, const PointResult& base) {
-  return tpot_interval(point)->high < tpot_interval(base)->low;
+bool surely_below(const PointResult& point, const PointResult& other) {
+  return tpot_interval(point)->high < tpot_interval(other)->low;
 }
 
 /// "TP=2, 4"
@@ -25,31 +28,78 @@ std::string degrees_text(const std::vector<int>& degrees) {
 std::string advice_on(const PointResult& base, const PointResult& best) {
   const ClosedInterval slow = *tpot_interval(base);
   const ClosedInterval quick = *tpot_interval(best);
-  return fmt::format("TP={} is {:.2f}x faster than TP={} ({:.0f} % of ideal; {:.2f}x to {:.2f}x within their noise).",
+  constexpr double kSuspicious = 1.05;
+  const char* caveat = *best.efficiency > kSuspicious
+                           ? " That is more than ideal: a cache that the shards fit, or a disturbed base."
+                           : "";
+  return fmt::format("TP={} is {:.2f}x faster than TP={} ({:.0f} % of ideal; {:.2f}x to {:.2f}x within their noise).{}",
                      best.tp, *best.speedup, base.tp, *best.efficiency * 100, slow.low / quick.high,
-                     slow.high / quick.low);
+                     slow.high / quick.low, caveat);
+}
+
+/// The degrees of a workload that can be compared with the smallest one, and those that cannot.
+struct Rivals {
+  std::vector<const PointResult*> judged;  // ascending by degree
+  std::vector<int> unjudged;
+};
+
+Rivals rivals_of(const PointResult& base, const std::vector<PointResult>& points) {
+  Rivals rivals;
+  for (const PointResult& other : points) {
+    if (!(other.workload == base.workload) || other.tp <= base.tp || !other.tpot_ms.p50) continue;
+    if (supports_advice(other) && is_resumed(other) == is_resumed(base)) {
+      rivals.judged.push_back(&other);
+    } else {
+      rivals.unjudged.push_back(other.tp);
+    }
+  }
+  std::sort(rivals.judged.begin(), rivals.judged.end(),
+            [](const PointResult* a, const PointResult* b) { return a->tp < b->tp; });
+  return rivals;
+}
+
+/// The smallest degree from which none of the faster ones can be told apart; null: none is faster than the base.
+const PointResult* best_of(const PointResult& base, const std::vector<const PointResult*>& judged) {
+  const PointResult* fastest = nullptr;
+  for (const PointResult* rival : judged) {
+    if (!surely_below(*rival, base)) continue;
+    if (fastest == nullptr || *rival->tpot_ms.p50 < *fastest->tpot_ms.p50) fastest = rival;
+  }
+  if (fastest == nullptr) return nullptr;
+  return *std::find_if(judged.begin(), judged.end(), [&](const PointResult* rival) {
+    return surely_below(*rival, base) && !surely_below(*fastest, *rival);
+  });
 }
 
 /// What can be said of a workload whose smallest degree is `base`; empty: nothing.
 std::string sentence_on(const PointResult& base, const std::vector<PointResult>& points) {
-  const PointResult* best = nullptr;
-  std::vector<int> judged, unjudged;
-  for (const PointResult& other : points) {
-    if (!(other.workload == base.workload) || other.tp <= base.tp || !other.tpot_ms.p50) continue;
-    if (!supports_advice(other)) {
-      unjudged.push_back(other.tp);
-      continue;
-    }
-    judged.push_back(other.tp);
-    if (faster(other, base) && (!best || *other.tpot_ms.p50 < *best->tpot_ms.p50)) best = &other;
-  }
-  if (judged.empty()) return "";
+  const Rivals rivals = rivals_of(base, points);
+  if (rivals.judged.empty()) return "";
   std::string text = fmt::format("At batch {} with {} + {} tokens, ", base.workload.batch, base.workload.prompt_tokens,
                                  base.workload.output_tokens);
-  text += best ? advice_on(base, *best)
-               : fmt::format("{} {} not faster than TP={} beyond the noise.", degrees_text(judged),
-                             judged.size() == 1 ? "is" : "are", base.tp);
-  if (!unjudged.empty()) text += fmt::format(" {} could not be judged.", degrees_text(unjudged));
+  if (const PointResult* best = best_of(base, rivals.judged)) {
+    text += advice_on(base, *best);
+    std::vector<int> more;
+    for (const PointResult* rival : rivals.judged) {
+      if (rival->tp > best->tp) more.push_back(rival->tp);
+    }
+    if (!more.empty()) {
+      text += fmt::format(" {} {} not faster than that beyond the noise.", degrees_text(more),
+                          more.size() == 1 ? "is" : "are");
+    }
+  } else {
+    std::vector<int> slower, same;
+    for (const PointResult* rival : rivals.judged) (surely_below(base, *rival) ? slower : same).push_back(rival->tp);
+    if (!slower.empty()) {
+      text += fmt::format("{} {} slower than TP={}{}", degrees_text(slower), slower.size() == 1 ? "is" : "are", base.tp,
+                          same.empty() ? "." : ", ");
+    }
+    if (!same.empty()) {
+      text += fmt::format("{} {} not faster than TP={} beyond the noise.", degrees_text(same),
+                          same.size() == 1 ? "is" : "are", base.tp);
+    }
+  }
+  if (!rivals.unjudged.empty()) text += fmt::format(" {} could not be judged.", degrees_text(rivals.unjudged));
   return text;
 }
 

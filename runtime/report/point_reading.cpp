@@ -141,6 +141,35 @@ void check_derived(const Field& point, const PointResult& read) {
   }
 }
 
+/// Times and rates are positive, and the samples that a second visit would join are those of whole generations.
+void check_plausible(const Field& field, const PointResult& point) {
+  constexpr double kMost = 1e15;  // beyond any time in ms or rate that a run could find
+  const auto check = [&](const char* key, const std::optional<double>& value, double most) {
+    if (value && !(*value > 0 && *value <= most)) field[key].refuse("not a possible value");
+  };
+  check("ttft_ms", point.ttft_ms.p50, kMost);
+  check("tpot_ms", point.tpot_ms.p50, kMost);
+  check("latency_ms", point.latency_ms.p50, kMost);
+  check("throughput_tokens_per_s", point.throughput_tokens_per_s, kMost);
+  check("speedup", point.speedup, kMost);
+  check("efficiency", point.efficiency, kMost);
+  check("noise", point.noise.low_ms, kMost);
+  check("noise", point.noise.high_ms, kMost);
+  if (point.noise.low_ms && point.noise.high_ms && !(*point.noise.low_ms <= *point.noise.high_ms)) {
+    field["noise"].refuse("an interval whose ends are the wrong way round");
+  }
+  if (!point.samples.empty() && static_cast<int64_t>(point.samples.size()) != point.generations) {
+    field["samples"].refuse("not as many samples as generations");
+  }
+  for (const GenerationSample& sample : point.samples) {
+    check("samples", sample.ttft_ms, kMost);
+    check("samples", sample.tpot_ms, kMost);
+    check("samples", sample.latency_ms, kMost);
+    const bool whole = static_cast<int64_t>(sample.itl_ms.size()) + 1 == point.workload.output_tokens;
+    if (!whole || !sample.latency_ms) field["samples"].refuse("a sample that is no whole generation");
+  }
+}
+
 template <typename Value>
 void read_list(const Field& field, std::vector<Value>& values, Value (*read)(const Field&)) {
   for (const Field& item : field.items()) values.push_back(read(item));
@@ -197,6 +226,7 @@ PointResult point_from_json(const Json& document, const std::string& where) {
   const Field samples = field["samples"];
   if (!samples.value().is_null()) read_list(samples, point.samples, sample_from);
   check_derived(field, point);
+  check_plausible(field, point);
   return point;
 }
 

@@ -36,6 +36,10 @@ std::string partial_name(const std::string& target) {
 /// The file that is written to: links followed.
 std::string target_of(const std::string& path) {
   std::error_code code;
+  if (fs::is_symlink(path, code) && !fs::exists(path, code)) {  // its target is still to be made
+    const fs::path next = fs::path(path).parent_path() / fs::read_symlink(path, code);
+    if (!code && !fs::is_symlink(next, code)) return fs::weakly_canonical(next, code).string();
+  }
   const fs::path resolved = fs::weakly_canonical(path, code);
   return code ? path : resolved.string();
 }
@@ -59,6 +63,12 @@ class Output {
   }
 
   bool open() const { return fd_ >= 0; }
+
+  /// As private as the file that it will replace.
+  void take_mode_of(const std::string& other) const {
+    struct stat earlier {};
+    if (::stat(other.c_str(), &earlier) == 0) static_cast<void>(::fchmod(fd_, earlier.st_mode & 07777U));
+  }
 
   bool write(std::string_view bytes) const {
     while (!bytes.empty()) {
@@ -109,6 +119,7 @@ ReportFile::ReportFile(std::string path, const EarlierPartial& earlier) : Report
 
 void ReportFile::write_to(const std::string& name, const std::string& text, bool synced) const {
   Output out(name);
+  if (out.open() && name != target_) out.take_mode_of(target_);
   if (!out.open() || !out.write(text) || (synced && !out.sync()) || !out.close()) fail(path_);
 }
 

@@ -216,8 +216,13 @@ class Resume(WithFolder):
 
     @staticmethod
     def comparable(row):
-        """speedup and efficiency come from all points; all else is as it was measured."""
-        return {k: v for k, v in row.items() if k not in ("speedup", "efficiency", "tp_base")}
+        """speedup and efficiency come from all points, and a verdict says where it was measured; all else is as it was."""
+        kept = {k: v for k, v in row.items() if k not in ("speedup", "efficiency", "tp_base")}
+        return {**kept, "verdicts": [v for v in row["verdicts"] if not v.startswith("resumed: ")]}
+
+    @staticmethod
+    def resumed(row):
+        return any(v.startswith("resumed: ") for v in row["verdicts"])
 
     def test_only_what_is_missing_is_measured(self):
         kept = self.take_apart({1, 3})
@@ -232,6 +237,7 @@ class Resume(WithFolder):
         for before in kept:
             after = next(r for r in report["results"] if r["batch"] == before["batch"])
             self.assertEqual(self.comparable(after), self.comparable(before))
+        self.assertEqual([self.resumed(r) for r in report["results"]], [True, False, True])
         again = next(r for r in report["results"] if r["batch"] == 2)
         first = next(r for r in self.whole["results"] if r["batch"] == 2)
         self.assertNotEqual(again["latency_ms"], first["latency_ms"])

@@ -118,6 +118,8 @@ inline runtime::PointResult full_point() {
     sample.disturbance = next.disturbance();
     point.samples.push_back(std::move(sample));
   }
+  point.generations = static_cast<int64_t>(point.samples.size());
+  point.workload.output_tokens = static_cast<int64_t>(point.samples[0].itl_ms.size()) + 1;
   return point;
 }
 

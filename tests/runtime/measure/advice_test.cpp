@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "runtime/measure/verdicts.hpp"
 #include "runtime/report/advice.hpp"
 #include "tests/support/points.hpp"
 
@@ -13,7 +14,7 @@ TEST_CASE("speedup_advice: one sentence per workload, about the fastest degree")
   // a_point(tp, t): six generations from t to t + 0.2, the median between them.
   CHECK(speedup_advice(points) ==
         Sentences{"At batch 1 with 8 + 4 tokens, TP=2 is 2.00x faster than TP=1 (100 % of ideal; 1.94x to 2.06x within "
-                  "their noise)."});
+                  "their noise). TP=4 is not faster than that beyond the noise."});
   CHECK(speedup_advice({points[0]}).empty());
   CHECK(speedup_advice({}).empty());
 }
@@ -37,6 +38,39 @@ TEST_CASE("speedup_advice: a degree that is surely faster is named, whatever a n
   points[1].noise.high_ms = 11;
   CHECK(speedup_advice(with_speedups(points)) ==
         Sentences{"At batch 1 with 8 + 4 tokens, TP=2, 4 are not faster than TP=1 beyond the noise."});
+}
+
+TEST_CASE("speedup_advice: the smallest degree that cannot be told from the fastest") {
+  const Sentences advice = speedup_advice(with_speedups({a_point(1, 10), a_point(2, 5.0), a_point(3, 4.9)}));
+  REQUIRE(advice.size() == 1);
+  CHECK(advice[0].find("TP=2 is 1.98x faster than TP=1 (99 % of ideal") != std::string::npos);
+  CHECK(advice[0].find("TP=3 is not faster than that beyond the noise.") != std::string::npos);
+}
+
+TEST_CASE("speedup_advice: slower is said, too") {
+  const std::string where = "At batch 1 with 8 + 4 tokens, ";
+  CHECK(speedup_advice(with_speedups({a_point(1, 10), a_point(2, 30), a_point(3, 31)})) ==
+        Sentences{where + "TP=2, 3 are slower than TP=1."});
+  CHECK(speedup_advice(with_speedups({a_point(1, 10), a_point(2, 30), a_point(3, 10.1)})) ==
+        Sentences{where + "TP=2 is slower than TP=1, TP=3 is not faster than TP=1 beyond the noise."});
+}
+
+TEST_CASE("speedup_advice: more than ideal is said with a doubt") {
+  const Sentences advice = speedup_advice(with_speedups({a_point(1, 10), a_point(2, 4)}));
+  REQUIRE(advice.size() == 1);
+  CHECK(advice[0].find("That is more than ideal") != std::string::npos);
+}
+
+TEST_CASE("speedup_advice: points of two runs are not compared") {
+  std::vector<PointResult> points = {a_point(1, 10), a_point(2, 6), a_point(4, 4)};
+  mark_resumed(points[1]);
+  const Sentences advice = speedup_advice(with_speedups(points));
+  REQUIRE(advice.size() == 1);
+  CHECK(advice[0].find("TP=4 is") != std::string::npos);
+  CHECK(advice[0].find("TP=2 could not be judged.") != std::string::npos);
+  mark_resumed(points[0]);
+  mark_resumed(points[2]);
+  CHECK(speedup_advice(with_speedups(points))[0].find("judged") == std::string::npos);
 }
 
 TEST_CASE("speedup_advice: what could not be judged is named") {
@@ -77,7 +111,7 @@ TEST_CASE("speedup_advice: nothing from few samples, shared cores, or points tha
 TEST_CASE("speedup_advice: no claim within the noise, nor within the shift between visits") {
   const Sentences none = {"At batch 1 with 8 + 4 tokens, TP=2 is not faster than TP=1 beyond the noise."};
   CHECK(speedup_advice(with_speedups({a_point(1, 5.0), a_point(2, 4.9)})) == none);  // 5.0 … 5.2 and 4.9 … 5.1 overlap
-  CHECK(speedup_advice(with_speedups({a_point(1, 5.0), a_point(2, 6.0)})) == none);
+  CHECK(speedup_advice(with_speedups({a_point(1, 5.0), a_point(2, 5.1)})) == none);
   std::vector<PointResult> apart = {a_point(1, 5.0), a_point(2, 4.0)};  // 5.0 … 5.2 and 4.0 … 4.2
   REQUIRE(speedup_advice(with_speedups(apart)) != none);
   apart[1].noise.high_ms = 5.05;  // as the visits' medians would have it

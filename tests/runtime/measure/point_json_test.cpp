@@ -3,6 +3,7 @@
 #include <set>
 
 #include <catch2/catch.hpp>
+#include <functional>
 
 #include "kernels/base/error.hpp"
 #include "runtime/model/json_file.hpp"
@@ -342,4 +343,37 @@ TEST_CASE("point_from_json: numbers that are not finite, too large or negative, 
   CHECK(with("/tpot_ms/p50", "12").find("a number is expected, not \"12\", report.json: results[3].tpot_ms.p50") !=
         std::string::npos);
   CHECK(with("/tokenise_ms", nullptr).find("known together") != std::string::npos);
+}
+
+TEST_CASE("point_from_json: what no run can have measured is refused") {
+  const Json whole = point_json(test::a_point(2, 5), false);
+  const auto refused = [&](const std::function<void(Json&)>& change) {
+    Json document = whole;
+    change(document);
+    try {
+      point_from_json(document, "r.json");
+    } catch (const UserError&) {
+      return true;
+    }
+    return false;
+  };
+  CHECK_FALSE(refused([](Json&) {}));
+  for (const double bad : {-5.0, 0.0, 1e308}) {
+    CHECK(refused([&](Json& d) { d["tpot_ms"]["p50"] = bad; }));
+    CHECK(refused([&](Json& d) { d["ttft_ms"]["p50"] = bad; }));
+    CHECK(refused([&](Json& d) { d["speedup"] = bad; }));
+    CHECK(refused([&](Json& d) { d["noise"]["low_ms"] = bad; }));
+  }
+  CHECK(refused([](Json& d) { d["noise"]["high_ms"] = 4.9; }));  // below low_ms
+  const Json sample = {
+      {"pass", 0},           {"ttft_ms", 5.0},          {"tpot_ms", 5.0},          {"latency_ms", 20.0},
+      {"itl_ms", {5, 5, 5}}, {"stolen_share", nullptr}, {"waited_share", nullptr}, {"mhz", nullptr}};
+  CHECK_FALSE(refused([&](Json& d) { d["samples"] = Json(6, sample); }));
+  CHECK(refused([&](Json& d) { d["samples"] = Json(7, sample); }));
+  Json negative = sample;
+  negative["tpot_ms"] = -5;
+  CHECK(refused([&](Json& d) { d["samples"] = Json(6, negative); }));
+  Json torn = sample;
+  torn["itl_ms"] = Json::array();
+  CHECK(refused([&](Json& d) { d["samples"] = Json(6, torn); }));
 }

@@ -107,13 +107,15 @@ TEST_CASE("distribution_of: intervals cover the true quantile in at least 94 % o
 }
 
 TEST_CASE("distribution_of: the interval of the mean is Student's") {
-  // Tables: t(0.975) = 2.262 for 9 degrees of freedom, 3.182 for 3.
+  // Tables: t(0.975) = 2.262 for 9 degrees of freedom, 2.571 for 5.
   std::vector<double> ten = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
   const Distribution d = distribution_of(ten);
   CHECK(*d.mean_interval.high - *d.mean == Approx(2.262 * *d.stddev / std::sqrt(10.0)).epsilon(0.01));
-  const std::vector<double> four = {1, 2, 3, 4};
-  const Distribution e = distribution_of(four);
-  CHECK(*e.mean_interval.high - *e.mean == Approx(3.182 * *e.stddev / 2).epsilon(0.01));
+  const std::vector<double> six = {1, 2, 3, 4, 5, 6};
+  const Distribution e = distribution_of(six);
+  CHECK(*e.mean_interval.high - *e.mean == Approx(2.571 * *e.stddev / std::sqrt(6.0)).epsilon(0.01));
+  const std::vector<double> five = {1, 2, 3, 4, 5};
+  CHECK_FALSE(distribution_of(five).mean_interval.high.has_value());
 }
 
 TEST_CASE("generation_times: the cases of latency.json") {

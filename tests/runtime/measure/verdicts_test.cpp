@@ -139,7 +139,7 @@ TEST_CASE("add_verdicts: a limit that ended the point names what was not met") {
 TEST_CASE("add_verdicts: noise over its bound, and visits that differ") {
   PointResult wide = quiet_point();
   wide.noise.relative = 0.021;
-  CHECK(only_verdict(wide, "noise").find("±2.10 %, wanted ±2 %") != std::string::npos);
+  CHECK(only_verdict(wide, "noise").find("±2.1 %, wanted ±2 %") != std::string::npos);
   wide.noise.relative = 0.02;
   CHECK(verdicts_of(wide).empty());
   wide.noise.relative = std::nan("");

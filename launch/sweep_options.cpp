@@ -92,7 +92,7 @@ po::options_description sweep_option_list(const SweepDefaults& defaults) {
       "within {:g} %",
       defaults.protocol.least_generations, defaults.protocol.noise_bound * 100);
   const std::string max_seconds = fmt::format(
-      "longest measuring time of a point; warming up may take half as long more. Whatever the limit, a visit makes at "
+      "longest measuring time of a point; warming up may take as long again. Whatever the limit, a visit makes at "
       "least {} generations to warm up (or --warmup) and 1 that is measured",
       runtime::kLeastWarmUp);
   po::options_description options("options");

@@ -30,7 +30,8 @@ bool warm_enough(const Protocol& protocol, std::span<const double> latencies_ms,
   if (n < kLeastWarmUp) return false;
   const std::optional<double> change = steadiness(latencies_ms);
   const bool steady = change && std::abs(*change) < kSteadyChange;
-  return steady || n >= kLongestWarmUp || seconds >= protocol.max_seconds / protocol.passes() / 2;
+  const double limit = protocol.max_seconds / protocol.passes();
+  return steady || n >= kLongestWarmUp || seconds >= (change ? limit / 2 : limit);  // longer until it can be judged
 }
 
 /// How far a point is, for progress alone.

@@ -22,8 +22,9 @@ struct Protocol {
   std::optional<int64_t> iterations;  // exactly so many generations in all; nullopt: until the noise is low
   int64_t least_generations = 12;     // in all, before the noise may end a point
   double noise_bound = 0.02;          // of Noise::relative, within each visit
-  double max_seconds = 30;            // of measured generations of a point in all; warm-up: half as long at most
-  uint64_t seed = 0;                  // of the order
+  double max_seconds =
+      30;  // of measured generations of a point in all; warm-up: half as long, or as long until two windows are full
+  uint64_t seed = 0;  // of the order
 
   /// In words: what ends a point.
   std::string stop_rule() const;

@@ -145,6 +145,15 @@ TEST_CASE("run_visit: warm-up of slow generations ends by time, with at least th
   CHECK(records[0].unmet.has_value());
 }
 
+TEST_CASE("run_visit: warm-up may take a visit's whole time until it can be judged, half of it from then on") {
+  FakeMachine slow(1, [](size_t, int64_t index) { return 6.0 + static_cast<double>(index); });  // never steady
+  const auto judged = run_visit(slow, {.max_seconds = 120}, 0, std::vector<int64_t>(1, 0));
+  CHECK(judged[0].warm_up.generations == 6);  // 51 s: beyond half of 60, but before there were six, not
+  REQUIRE(judged[0].warm_up.change.has_value());
+  FakeMachine slower(1, [](size_t, int64_t) { return 16.0; });
+  CHECK(run_visit(slower, {.max_seconds = 120}, 0, std::vector<int64_t>(1, 0))[0].warm_up.generations == 4);  // 64 s
+}
+
 TEST_CASE("run_visit: --warmup is exact") {
   FakeMachine machine(1, [](size_t, int64_t index) { return index < 3 ? 1.0 : 2.0; });
   const auto records =

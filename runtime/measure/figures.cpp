@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -47,9 +48,7 @@ std::optional<double> median_headline(const std::vector<GenerationSample>& sampl
     const std::optional<double> value = headline_ms(sample);
     if (value && sample.pass == pass) values.push_back(*value);
   }
-  if (values.empty()) return std::nullopt;
-  std::sort(values.begin(), values.end());
-  return quantile_sorted(values, 0.5);
+  return values.empty() ? std::nullopt : std::optional(median(std::move(values)));
 }
 
 void set_noise(PointResult& point) {

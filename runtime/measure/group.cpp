@@ -116,7 +116,6 @@ GenerationSample GroupMachine::generate(size_t point) {
   OwnFigures& own = own_[point];
   if (const std::optional<double> tpot = generation_times(own_times).tpot_ms) own.tpot_ms.push_back(*tpot);
   if (shares.waited_share) {
-    own.waited_known = true;
     own.waited_seconds += *shares.waited_share * seconds;
     own.seconds += seconds;
   }

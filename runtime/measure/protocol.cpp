@@ -13,12 +13,6 @@ namespace {
 constexpr int64_t kMostGenerations = 2000;  // of one visit, by the noise rule: p99 has a closed interval from 368 on
 constexpr double kWarmUpShare = 0.3;        // of a visit, for the estimate of what is done
 
-double median_of(std::span<const double> values) {
-  std::vector<double> ascending(values.begin(), values.end());
-  std::sort(ascending.begin(), ascending.end());
-  return quantile_sorted(ascending, 0.5);
-}
-
 /// The part of `all` that falls to visit `pass` of `passes`; the first one takes what is left over.
 int64_t share_of(int64_t all, int pass, int passes) {
   return (all + passes - 1 - pass) / passes;
@@ -73,8 +67,9 @@ std::string Protocol::stop_rule() const {
 std::optional<double> steadiness(std::span<const double> latencies_ms) {
   constexpr auto window = static_cast<size_t>(kSteadyWindow);
   if (latencies_ms.size() < 2 * window) return std::nullopt;
-  const double last = median_of(latencies_ms.last(window));
-  const double before = median_of(latencies_ms.last(2 * window).first(window));
+  const auto end = latencies_ms.end();
+  const double last = median({end - kSteadyWindow, end});
+  const double before = median({end - 2 * kSteadyWindow, end - kSteadyWindow});
   if (!(before > 0)) return std::nullopt;
   return last / before - 1;
 }

@@ -18,12 +18,13 @@ inline constexpr double kSteadyChange = 0.01;  // steady: the medians differ by 
 inline constexpr int64_t kLongestWarmUp = 30;  // generations, of one visit
 
 struct Protocol {
-  std::optional<int64_t> warmup;      // exactly so many generations a visit; nullopt: until steady
-  std::optional<int64_t> iterations;  // exactly so many generations in all; nullopt: until the noise is low
-  int64_t least_generations = 12;     // in all, before the noise may end a point
-  double noise_bound = 0.02;          // of Noise::relative, within each visit
-  double max_seconds =
-      30;  // of measured generations of a point in all; warm-up: half as long, or as long until two windows are full
+  std::optional<int64_t> warmup;  // exactly so many generations a visit; nullopt: until steady
+  std::optional<int64_t>
+      iterations;  // so many generations in all, unless a limit ends them; nullopt: until the noise is low
+  int64_t least_generations = 12;  // in all, before the noise may end a point
+  double noise_bound = 0.02;       // of relative_noise within the first visit; of Noise::relative for the verdict
+  // Of measured generations of a point in all; warm-up: half as long, or as long until two windows are full.
+  double max_seconds = 30;
   uint64_t seed = 0;  // of the order
 
   /// In words: what ends a point.

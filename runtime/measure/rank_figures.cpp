@@ -20,13 +20,11 @@ std::optional<double> known(double value) {
 }  // namespace
 
 std::array<double, kRankDoubles> to_doubles(const OwnFigures& own, const MemoryBytes& memory) {
-  std::vector<double> tpots = own.tpot_ms;
-  std::sort(tpots.begin(), tpots.end());
   return {std::max(own.before.best_gb_per_s, own.after.best_gb_per_s),
           (own.before.median_gb_per_s + own.after.median_gb_per_s) / 2,
           own.after.best_gb_per_s / own.before.best_gb_per_s - 1,
-          tpots.empty() ? std::nan("") : quantile_sorted(tpots, 0.5),
-          own.waited_known && own.seconds > 0 ? own.waited_seconds / own.seconds : std::nan(""),
+          own.tpot_ms.empty() ? std::nan("") : median(own.tpot_ms),
+          own.seconds > 0 ? own.waited_seconds / own.seconds : std::nan(""),
           static_cast<double>(memory.weights),
           static_cast<double>(memory.kv),
           static_cast<double>(memory.workspace),

@@ -15,7 +15,6 @@ struct OwnFigures {
   std::vector<double> tpot_ms;  // of each measured generation
   ReadBandwidth before, after;
   double waited_seconds = 0, seconds = 0;  // of the time in which waiting could be read
-  bool waited_known = false;
   double load_seconds = 0;
 };
 

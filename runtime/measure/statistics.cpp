@@ -52,6 +52,11 @@ double quantile_sorted(std::span<const double> ascending, double q) {
   return ascending[below] + (position - static_cast<double>(below)) * (ascending[above] - ascending[below]);
 }
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return quantile_sorted(values, 0.5);
+}
+
 RankInterval quantile_ranks(int64_t n, double q) {
   constexpr double kTail = 0.025;
   RankInterval ranks;

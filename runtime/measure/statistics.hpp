@@ -36,6 +36,9 @@ Distribution dependent_distribution_of(std::span<const double> samples);
 /// Quantile q in [0, 1] of ascending values; at least one.
 double quantile_sorted(std::span<const double> ascending, double q);
 
+/// p50 of values in any order; at least one.
+double median(std::vector<double> values);
+
 /// 1-based ranks (low, high) of the order statistics that bound quantile q of n values with 95 % confidence;
 /// nullopt where no order statistic is far enough out.
 struct RankInterval {

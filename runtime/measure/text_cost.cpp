@@ -1,9 +1,8 @@
 #include "runtime/measure/text_cost.hpp"
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <functional>
+#include <utility>
 
 #include "runtime/measure/statistics.hpp"
 
@@ -11,14 +10,13 @@ namespace shardscope::runtime {
 namespace {
 
 double median_ms(const std::function<void()>& work) {
-  std::array<double, 5> times{};
+  std::vector<double> times(5);
   for (double& time : times) {
     const auto start = std::chrono::steady_clock::now();
     work();
     time = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   }
-  std::sort(times.begin(), times.end());
-  return quantile_sorted(times, 0.5);
+  return median(std::move(times));
 }
 
 }  // namespace

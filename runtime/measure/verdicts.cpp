@@ -2,28 +2,27 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
 namespace shardscope::runtime {
 namespace {
 
-constexpr int64_t kLeastForIntervals = 6;  // of the median: (1/2)^n <= 2.5 %
-constexpr double kMildFence = 1.5;         // interquartile ranges beyond the quartiles.  Source: Tukey 1977
+constexpr double kMildFence = 1.5;  // interquartile ranges beyond the quartiles.  Source: Tukey 1977
 constexpr double kSevereFence = 3.0;
+constexpr const char* kResumed = "resumed: ";
 
 /// Medians over the samples that know them: an outlier's cause must stand out from what goes on all the time.
 Disturbance usual_disturbance(const std::vector<GenerationSample>& samples) {
-  const auto median = [&](std::optional<double> Disturbance::*field) -> std::optional<double> {
+  const auto usual = [&](std::optional<double> Disturbance::*field) -> std::optional<double> {
     std::vector<double> values;
     for (const GenerationSample& sample : samples) {
       if (const std::optional<double> value = sample.disturbance.*field) values.push_back(*value);
     }
-    if (values.empty()) return std::nullopt;
-    std::sort(values.begin(), values.end());
-    return quantile_sorted(values, 0.5);
+    return values.empty() ? std::nullopt : std::optional(median(std::move(values)));
   };
-  return {median(&Disturbance::stolen_share), median(&Disturbance::waited_share), median(&Disturbance::mhz)};
+  return {usual(&Disturbance::stolen_share), usual(&Disturbance::waited_share), usual(&Disturbance::mhz)};
 }
 
 OutlierCause cause_of(const Disturbance& seen, const Disturbance& usual) {
@@ -166,12 +165,6 @@ Outliers classify_outliers(const std::vector<GenerationSample>& samples) {
   }
   return result;
 }
-
-namespace {
-
-constexpr const char* kResumed = "resumed: ";
-
-}  // namespace
 
 bool is_resumed(const PointResult& point) {
   return std::any_of(point.verdicts.begin(), point.verdicts.end(),

@@ -6,11 +6,12 @@
 
 namespace shardscope::runtime {
 
-inline constexpr double kDriftWarning = 0.05;   // of read bandwidth between before and after
-inline constexpr double kStolenWarning = 0.01;  // share of the cores' time
-inline constexpr double kWaitedWarning = 0.02;  // share of the threads' time
-inline constexpr double kClockWarning = 0.05;   // highest / lowest clock - 1
-inline constexpr double kShiftWarning = 0.03;   // of the median between the visits
+inline constexpr int64_t kLeastForIntervals = 6;  // generations: from here on the median has one, (1/2)^n <= 2.5 %
+inline constexpr double kDriftWarning = 0.05;     // of read bandwidth between before and after
+inline constexpr double kStolenWarning = 0.01;    // share of the cores' time
+inline constexpr double kWaitedWarning = 0.02;    // share of the threads' time
+inline constexpr double kClockWarning = 0.05;     // highest / lowest clock - 1
+inline constexpr double kShiftWarning = 0.03;     // of the median between the visits
 
 /// Class of each sample by Tukey's fences, and the cause that was seen with it. Fewer than 6 samples: none is one.
 Outliers classify_outliers(const std::vector<GenerationSample>& samples);

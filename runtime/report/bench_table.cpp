@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/measure/verdicts.hpp"
 #include "runtime/report/table.hpp"
 #include "runtime/report/table_text.hpp"
 
@@ -10,8 +11,6 @@ namespace shardscope::runtime {
 namespace {
 
 using Cells = std::vector<std::string>;
-
-constexpr int64_t kLeastForOutliers = 6;  // as classify_outliers has it
 
 struct Percentile {
   const char* name;
@@ -138,8 +137,8 @@ std::string remarks(const PointResult& point) {
                             figure_text(point.end_to_end_ms)));
   }
   if (!point.warm_ups.empty()) lines.emplace_back("warm-up", warm_up_text(point.warm_ups));
-  lines.emplace_back("outliers", point.generations < kLeastForOutliers ? "not looked for: too few generations"
-                                                                       : outliers_text(point.outliers));
+  lines.emplace_back("outliers", point.generations < kLeastForIntervals ? "not looked for: too few generations"
+                                                                        : outliers_text(point.outliers));
   std::string text;
   for (const auto& [label, figures] : lines) text += wrapped(fmt::format("{:<11}{}", label, figures));
   return text;

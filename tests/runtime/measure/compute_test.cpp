@@ -2,23 +2,15 @@
 
 #include <catch2/catch.hpp>
 
-#include "runtime/model/named.hpp"
 #include "runtime/model/open_model.hpp"
+#include "tests/support/small_config.hpp"
 
 using namespace shardscope;
 using namespace shardscope::runtime;
 
 TEST_CASE("prefill_flops: a small model by hand") {
   // Per layer: q, o 128 x 128; k, v 64 x 128; gate, up, down 256 x 128: 147,456 weights. Head 1000 x 128.
-  ModelConfig config{.layers = 3,
-                     .hidden = 128,
-                     .query_heads = 4,
-                     .kv_heads = 2,
-                     .head_dim = 32,
-                     .ffn = 256,
-                     .vocab = 1000,
-                     .max_positions = 512,
-                     .tied_embeddings = true};
+  ModelConfig config = test::small_config(/*tied=*/true);
   // Contexts of a prompt of 4: 1 + 2 + 3 + 4 = 10. Attention: 4 x 3 layers x 4 heads x 32 x 10.
   const double one = 2.0 * 3 * 147'456 * 4 + 2.0 * 128'000 + 4.0 * 3 * 4 * 32 * 10;
   CHECK(prefill_flops(config, {.batch = 1, .prompt_tokens = 4, .output_tokens = 9}) == Approx(one));

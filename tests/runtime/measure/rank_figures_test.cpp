@@ -10,7 +10,6 @@ TEST_CASE("rank_figures_of: what to_doubles sent") {
                        .after = {.best_gb_per_s = 22, .median_gb_per_s = 16},
                        .waited_seconds = 0.5,
                        .seconds = 10,
-                       .waited_known = true,
                        .load_seconds = 3};
   const auto doubles = to_doubles(own, {.weights = 100, .kv = 20, .workspace = 3});
   const RankFigures figures = rank_figures_of(doubles, 7);

@@ -6,25 +6,14 @@
 
 #include "runtime/model/open_model.hpp"
 #include "runtime/model/slice.hpp"
+#include "tests/support/small_config.hpp"
 
 using namespace shardscope;
 using namespace shardscope::runtime;
 using kernels::DType;
+using test::small_config;
 
 namespace {
-
-/// 4 query and 2 KV heads of 32 on hidden 128, FFN 256, 1000 tokens, 3 layers.
-ModelConfig small_config(bool tied) {
-  return {.layers = 3,
-          .hidden = 128,
-          .query_heads = 4,
-          .kv_heads = 2,
-          .head_dim = 32,
-          .ffn = 256,
-          .vocab = 1000,
-          .max_positions = 512,
-          .tied_embeddings = tied};
-}
 
 DTypeOf all_of(DType matrices) {
   return [=](WeightId id) { return rule_of(id.role).vector ? DType::kF32 : matrices; };

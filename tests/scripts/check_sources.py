@@ -37,6 +37,16 @@ CODE_OWNERS = (
                 r"\b(?:fmt|std)\s*::\s*print(?:ln)?\s*\(\s*(?:\"|FMT_STRING|fmt::runtime|fmt::emphasis|fg\()"),
      ("launch/", "tests/")),
 )
+# What no kernel file may say: either the emulation of tests/emulation would not see it (the memory functions, which
+# compilers expand to moves without hooks; host code that needs them goes to a .cpp), or only nvcc understands it.
+KERNEL_FILES = re.compile(r"kernels/cuda/(?!(?:portable|ptx)\.cuh$).*\.cuh?$")
+KERNEL_BANS = (
+    ("accesses that no checker sees",
+     re.compile(r"\bmem(?:cpy|set|move)\b|\b__builtin_mem\w+|\bstd\s*::\s*(?:ranges\s*::\s*)?(?:copy|fill)\w*")),
+    ("a shared variable is declared with SHARDSCOPE_SHARED", re.compile(r"\b__shared__\b")),
+    ("kernels start through launch()", re.compile(r"<<<")),
+    ("PTX belongs to kernels/cuda/ptx.cuh", re.compile(r"\b(?:asm|__asm__|__asm)\b")),
+)
 SUFFIXES = {".hpp", ".h", ".cpp", ".cc", ".inl", ".cu", ".cuh"}
 
 TOKEN = re.compile(
@@ -96,7 +106,12 @@ def offences_of(root, path):
             for match in pattern.finditer(code):
                 line = code.count("\n", 0, match.start()) + 1
                 yield relative, line, f"{match.group().strip()}: {what} belongs to {', '.join(owners)}"
-    if path.suffix == ".hpp" and "#pragma once" not in code:
+    if KERNEL_FILES.match(relative):
+        for why, pattern in KERNEL_BANS:
+            for match in pattern.finditer(code):
+                line = code.count("\n", 0, match.start()) + 1
+                yield relative, line, f"{match.group().strip()} in a kernel file: {why}"
+    if path.suffix in {".hpp", ".cuh"} and "#pragma once" not in code:
         yield relative, 1, "a header without #pragma once"
 
 

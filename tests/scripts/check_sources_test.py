@@ -10,7 +10,12 @@ CHECKER = pathlib.Path(__file__).with_name("check_sources.py")
 GOOD = {
     "kernels/base/error.hpp": "#pragma once\n#include <string>\n",
     "kernels/dtype.hpp": '#pragma once\n#include "kernels/base/error.hpp"\n',
-    "kernels/cuda/gemv.cu": '#include <cuda_runtime.h>\n#include "kernels/dtype.hpp"\n',
+    "kernels/cuda/gemv.cu": '#include <cuda_runtime.h>\n#include "kernels/dtype.hpp"\n'
+                            "// memcpy, __shared__, <<<1, 2>>> and asm are only words here\n"
+                            'const char* a = "asm(memset)"; void g() { cudaMemcpy(p, q, 1 << 2); fill(p); copy_tile(q); }\n',
+    "kernels/cuda/planes.cpp": "void f() { std::memcpy(p, q, n); }\n",
+    "kernels/cuda/ptx.cuh": '#pragma once\nvoid g() { asm volatile(""); }\n',
+    "kernels/cuda/portable.cuh": "#pragma once\n__shared__ int a[2];\n",
     "topology/host.hpp": '#pragma once\n#include "kernels/base/error.hpp"\n',
     "topology/nvml_probe.cpp": "#include <nvml.h>\n",
     "parallel/world.cpp": '#include <mpi.h>\n#include "topology/host.hpp"\n#include "kernels/dtype.hpp"\n',
@@ -53,6 +58,17 @@ OFFENCES = [
     ("parallel/a.cpp", "void f() { std::puts(text); }", "standard output belongs to launch/"),
     ("runtime/a.cpp", 'void f() { fmt::print("{}", 1); }', "standard output belongs to launch/"),
     ("runtime/a.hpp", "int x;", "a header without #pragma once"),
+    ("kernels/cuda/a.cuh", "int x;", "a header without #pragma once"),
+    ("kernels/cuda/a.cu", "\nvoid f() { memcpy(p, q, 18); }", "kernels/cuda/a.cu:2: memcpy in a kernel file: accesses that"),
+    ("kernels/cuda/a.cu", "void f() { std::memset(p, 0, n); }", "memset in a kernel file"),
+    ("kernels/cuda/a.cuh", "#pragma once\nvoid f() { ::memmove(p, q, n); }", "kernels/cuda/a.cuh:2: memmove in a kernel file"),
+    ("kernels/cuda/a.cu", "void f() { __builtin_memcpy(p, q, n); }", "__builtin_memcpy in a kernel file"),
+    ("kernels/cuda/a.cu", "void f() { std::copy_n(p, n, q); }", "std::copy_n in a kernel file"),
+    ("kernels/cuda/a.cu", "void f() { std :: fill(p, q, 0); }", "std :: fill in a kernel file"),
+    ("kernels/cuda/a.cu", "void f() { std::ranges::copy(p, q); }", "std::ranges::copy in a kernel file"),
+    ("kernels/cuda/a.cu", "void f() { __shared__ float x[2]; }", "declared with SHARDSCOPE_SHARED"),
+    ("kernels/cuda/deep/a.cu", "void f() { k<<<1, 2>>>(p); }", "<<< in a kernel file: kernels start through launch()"),
+    ("kernels/cuda/a.cu", 'void f() { asm volatile("nop;"); }', "asm in a kernel file: PTX belongs to"),
 ]
 
 

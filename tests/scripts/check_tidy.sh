@@ -7,14 +7,23 @@ tidy=$(command -v clang-tidy-14 || command -v clang-tidy) || {
   echo "check_tidy: there is no clang-tidy; what to do: apt-get install clang-tidy" >&2
   exit 1
 }
-mapfile -t files < <(python3 - "$build/compile_commands.json" <<'PYTHON'
+commands=$(mktemp -d)
+trap 'rm -rf -- "$commands"' EXIT
+# Each source once (kernels are compiled in two modes: the first counts), without the flag that clang does not know.
+mapfile -t files < <(python3 - "$build/compile_commands.json" "$commands/compile_commands.json" <<'PYTHON'
 import json, pathlib, sys
 here = pathlib.Path.cwd()
-files = {pathlib.Path(entry["directory"], entry["file"]).resolve() for entry in json.load(open(sys.argv[1]))}
-ours = sorted(f.relative_to(here).as_posix() for f in files if f.is_relative_to(here))
-print("\n".join(f for f in ours if f.split("/")[0] in {"kernels", "parallel", "runtime", "topology", "launch"}))
+entries = {}
+for entry in json.load(open(sys.argv[1])):
+    file = pathlib.Path(entry["directory"], entry["file"]).resolve()
+    if file.is_relative_to(here):
+        entry["command"] = entry["command"].replace(" -fno-gnu-unique", "")
+        entries.setdefault(file.relative_to(here).as_posix(), entry)
+json.dump(list(entries.values()), open(sys.argv[2], "w"))
+ours = {"kernels", "parallel", "runtime", "topology", "launch"}
+print("\n".join(name for name in sorted(entries) if name.split("/")[0] in ours))
 PYTHON
 )
 [[ ${#files[@]} -gt 0 && -n ${files[0]} ]] || { echo "check_tidy: no sources in $build/compile_commands.json" >&2; exit 1; }
-printf '%s\0' "${files[@]}" | xargs -0 -n1 -P "${2:-$(nproc)}" "$tidy" -p "$build" --quiet
+printf '%s\0' "${files[@]}" | xargs -0 -n1 -P "${2:-$(nproc)}" "$tidy" -p "$commands" --quiet
 echo "check_tidy: ${#files[@]} files"

@@ -106,18 +106,51 @@ if ((EUID != 0)); then
   expect "cannot be written by $(id -un)"
 fi
 
-build_makes "$good_program"
-begin "tests/run: sanitizer tests first, all tests last, and the model's path for both"
+# A toolkit in the cache, a build that makes the program for a GPU, and a look at coverage that is content.
+hide_toolkits
+toolkit="$SHARDSCOPE_CACHE/cuda-13.0.2"
+mkdir -p "$toolkit/bin" "$copy/tests/kernels/cuda"
+touch "$toolkit/bin/nvcc"
+chmod +x "$toolkit/bin/nvcc"
+cp "$copy/launch/cuda.txt" "$toolkit/"
+# gpu_test_is BODY, coverage_is BODY: what these do from now on.
+gpu_test_is() {
+  fake cmake <<EOF
+[[ "\$1 \$3" == "--build cuda" ]] || exit 0
+mkdir -p "$copy/build-cuda/tests/kernels/cuda"
+printf '#!/usr/bin/env bash\n%s\n' '$1' >"$copy/build-cuda/tests/kernels/cuda/kernels_gpu_test"
+chmod +x "$copy/build-cuda/tests/kernels/cuda/kernels_gpu_test"
+EOF
+}
+coverage_is() {
+  printf '#!/usr/bin/env bash\necho "$*" >>"%s/coverage.calls"\n%s\n' "$work" "$1" >"$copy/tests/kernels/cuda/coverage.py"
+  chmod +x "$copy/tests/kernels/cuda/coverage.py"
+}
+gpu_test_is 'echo "no GPU here"; exit 4'
+coverage_is 'echo "100.0 % of a.cu"'
+
+begin "tests/run: kernels by nvcc, sanitizer tests, their lines, all tests last, and the model's path for all"
 fake ctest <<'EOF'
 echo "model $SHARDSCOPE_TEST_MODEL"
 echo "Total Test time (real) = 0.00 sec"
 EOF
+mkdir -p "$copy/build-asan"
+touch "$copy/build-asan/old.gcda"
 capture "$copy/.ci/run"
 expect_status 0
 expect "model $model"
+expect "no GPU here"
+expect "100.0 % of a.cu"
+expect_calls coverage "build-asan"
+[[ ! -e $copy/build-asan/old.gcda ]] || wrong "counts of an earlier run are still there"
+expect_calls cmake "--preset cpu -DSHARDSCOPE_CUDA_TOOLKIT=$toolkit"
+expect_calls cmake "--preset asan -DSHARDSCOPE_CUDA_TOOLKIT=$toolkit"
+expect_calls cmake "--preset cuda -DSHARDSCOPE_CUDA_TOOLKIT=$toolkit -DCMAKE_CUDA_ARCHITECTURES=90-real"
+expect_calls cmake "--target shardscope_cuda_kernels kernels_gpu_test"
 [[ $(tail -n1 "$work/stdout") == "Total Test time"* ]] || wrong "ctest's closing line is not the last"
 [[ $(tail -n1 "$work/stderr") == "==> all tests" ]] || wrong "something is said after the last stage"
-[[ $(calls ctest | head -n1) == "--preset asan -L unit -LE scripts "*"--no-tests=error"* ]] || wrong "calls: $(calls ctest)"
+[[ $(calls ctest | head -n1) == "--preset cuda -L nvcc "*"--no-tests=error"* ]] || wrong "calls: $(calls ctest)"
+[[ $(calls ctest | sed -n 2p) == "--preset asan -L unit -LE scripts "*"--no-tests=error"* ]] || wrong "calls: $(calls ctest)"
 [[ $(calls ctest | tail -n1) == "--preset cpu "*"--no-tests=error"* ]] || wrong "calls: $(calls ctest)"
 expect_calls cmake "--build --preset asan"
 expect_calls cmake "--target unit_tests"
@@ -127,6 +160,23 @@ capture "$copy/tests/run" -R "a b"
 expect_status 0
 expect_calls ctest "--no-tests=ignore -R a b"
 expect_calls ctest "--no-tests=error -R a b"
+expect_no_calls coverage
+
+begin "tests/run: kernels that fail on a GPU, and lines that no test runs, fail the run"
+gpu_test_is 'exit 1'
+coverage_is 'exit 1'
+capture "$copy/tests/run"
+expect_status 1
+expect_last_line 'tests/run: FAILED: "kernels compiled by nvcc" "lines of the kernels that tests run"'
+expect_calls ctest "--preset cpu"
+gpu_test_is 'exit 0'
+coverage_is 'exit 0'
+
+begin "tests/run: kernels that take too much fail the run"
+fake ctest <<<'[[ $2 != cuda ]]'
+capture "$copy/tests/run"
+expect_status 1
+expect_last_line 'tests/run: FAILED: "kernels compiled by nvcc"'
 
 begin "tests/run: a failure under the sanitizers fails the run; the other tests run all the same"
 fake ctest <<<'[[ $2 != asan ]]'
@@ -140,6 +190,15 @@ fake ctest <<<'[[ $2 != cpu ]]'
 capture "$copy/tests/run"
 expect_status 1
 expect_last_line 'tests/run: FAILED: "all tests"'
+
+begin "tests/run: without a CUDA toolkit nothing is built"
+mv "$toolkit" "$work/toolkit"
+fake python3 <<<'echo "Retrying after connection broken"; exit 1'
+capture "$copy/tests/run"
+expect_status 1
+expect_last_line 'tests/run: step "fetching the CUDA toolkit" failed: the package index could not be reached'
+expect_no_calls cmake
+mv "$work/toolkit" "$toolkit"
 
 begin "tests/run: without the model no test runs"
 rm "$model"

@@ -8,7 +8,7 @@ trap 'rm -rf -- "$work"' EXIT
 copy="$work/a project"
 fakes="$work/fake commands"
 mkdir -p "$copy/launch" "$copy/tests" "$copy/.ci" "$fakes"
-cp "$project"/launch/{lib.sh,packages.txt,quickstart,fetch_model} "$copy/launch/"
+cp "$project"/launch/{lib.sh,lib_cuda.sh,packages.txt,cuda.txt,quickstart,fetch_model,fetch_cuda} "$copy/launch/"
 cp "$project/tests/run" "$copy/tests/"
 cp "$project/.ci/run" "$copy/.ci/"
 export PATH="$fakes:$PATH" SHARDSCOPE_CACHE="$work/cache"
@@ -41,3 +41,16 @@ expect_not() { [[ $output != *"$1"* ]] || wrong "\"$1\" in the output"; }
 expect_last_line() { [[ $(tail -n1 <<<"$output") == "$1"* ]] || wrong "the last line does not begin with \"$1\""; }
 expect_calls() { [[ $(calls "$1") == *"$2"* ]] || wrong "$1 was not called with \"$2\" but: $(calls "$1")"; }
 expect_no_calls() { [[ -z $(calls "$1") ]] || wrong "$1 was called: $(calls "$1")"; }
+
+# hide_toolkits: the copy sees no CUDA toolkit of this machine, only fake nvcc's: in $fakes, and in $work/usual/bin for the
+# usual folder.
+hide_toolkits() {
+  local library="$copy/launch/lib_cuda.sh"
+  unset CUDA_HOME
+  sed -i -e "s|/usr/local/cuda/bin/nvcc|'$work/usual/bin/nvcc'|" -e 's|command -v nvcc|nvcc_in_path|' "$library"
+  printf 'nvcc_in_path() { [[ ! -x "%s/nvcc" ]] || printf "%%s\\n" "%s/nvcc"; }\n' "$fakes" "$fakes" >>"$library"
+  if ! grep -q "$work/usual" "$library" || ! grep -q '(nvcc_in_path' "$library"; then
+    printf 'FAILED: hide_toolkits does not know lib_cuda.sh any more\n' >&2
+    exit 1
+  fi
+}

@@ -1,0 +1,132 @@
+// The memory of the emulated machine: an address region for each device and one for pinned host memory, allocations
+// with gaps between them, never at an address again; and the shared memory of a block. Knows bounds, life time and
+// which bytes were written; who may access what is the checker's business.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/emulation/counters.hpp"
+#include "tests/emulation/shadow.hpp"
+
+namespace shardscope::emulation {
+
+inline constexpr int kMostDevices = 8;
+inline constexpr int kPinned = kMostDevices;  // the "device" of pinned host memory
+
+/// One bit for each byte: written or not.
+class WrittenBytes {
+ public:
+  explicit WrittenBytes(int64_t bytes);
+  WrittenBytes(const WrittenBytes&) = delete;
+  WrittenBytes& operator=(const WrittenBytes&) = delete;
+  ~WrittenBytes();
+
+  void set(int64_t offset, int64_t bytes, bool written);
+  /// The first byte of the range that is not written, or -1.
+  int64_t first_unwritten(int64_t offset, int64_t bytes) const;
+
+ private:
+  int64_t bytes_;
+  int64_t unwritten_;
+  uint8_t* bits_;  // pages that nobody touched cost nothing: allocations may be larger than the machine's memory
+};
+
+struct Allocation {
+  Allocation(int its_device, int64_t its_number, std::byte* its_begin, int64_t its_bytes);
+
+  int device;
+  int64_t number;  // the how-manieth of the machine, from 1
+  std::byte* begin;
+  int64_t bytes;
+  bool freed = false;
+  ClassNumber allocation_class = kUnlabelledClass;
+  std::string label;  // the name of the class
+  WrittenBytes written;
+  Shadow shadow;
+
+  std::string description() const;  // "allocation 3 (4096 bytes, device 0, weights)"
+};
+
+class DeviceMemory {
+ public:
+  DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  ~DeviceMemory();
+
+  /// Filled with 0xFF, which is NaN in fp16, bf16 and fp32 (above a GiB only the first MiB is, to save time). nullptr
+  /// if the device's limit does not allow it.
+  Allocation* allocate(int device, int64_t bytes, int64_t limit_bytes);
+  /// False if `begin` is no allocation of `device` that lives. The bytes become inaccessible to the host.
+  bool free(void* begin);
+
+  /// True for every address of the regions, in an allocation or not.
+  bool covers(const void* address) const { return address >= begin_ && address < begin_ + kAllBytes; }
+  /// The allocation that holds the address, dead ones included, or nullptr.
+  Allocation* find(const void* address) const;
+  /// The allocation that ends or begins nearest to the address, or nullptr.
+  const Allocation* nearest(const void* address) const;
+  int device_of(const void* address) const;
+  int64_t used_bytes(int device) const { return used_bytes_[device]; }
+
+ private:
+  static constexpr int64_t kRegionBytes = int64_t{128} << 30;
+  static constexpr int64_t kAllBytes = kRegionBytes * (kMostDevices + 1);
+  static constexpr int64_t kChunkBytes = 64 << 10;  // an allocation begins in a chunk of its own
+
+  std::byte* begin_;
+  int64_t next_chunk_[kMostDevices + 1] = {};
+  int64_t used_bytes_[kMostDevices + 1] = {};
+  std::deque<Allocation> allocations_;
+  uint32_t* chunks_;  // [all chunks] 1 + index of the allocation that lies there, 0: none
+};
+
+/// The shared memory of one block: its variables with gaps between them.
+class SharedMemory {
+ public:
+  SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+  ~SharedMemory();
+
+  struct Variable {
+    const void* key;  // nullptr: the dynamic shared memory
+    std::string_view name;
+    std::byte* begin;
+    int64_t bytes;
+  };
+
+  /// For a new block: no variables but the dynamic one, nothing written.
+  void begin_block(int64_t dynamic_bytes);
+  /// The variable of that key, declared at its first use. nullptr when the block's shared memory is full.
+  std::byte* variable(const void* key, int64_t bytes, std::string_view name);
+  std::byte* dynamic() const { return variables_.front().begin; }
+
+  bool covers(const void* address) const { return address >= begin_ && address < begin_ + kBytes; }
+  /// The variable that holds the address, or nullptr.
+  const Variable* find(const void* address) const;
+  const Variable* nearest(const void* address) const;
+  int64_t offset(const void* address) const { return static_cast<const std::byte*>(address) - begin_; }
+
+  WrittenBytes& written() { return written_; }
+  Shadow& shadow() { return shadow_; }
+
+ private:
+  static constexpr int64_t kBytes = 512 << 10;
+  static constexpr int64_t kGapBytes = 64;
+
+  std::byte* declare(const void* key, int64_t bytes, std::string_view name);
+
+  std::byte* begin_;
+  int64_t used_ = 0;
+  std::vector<Variable> variables_;
+  WrittenBytes written_;
+  Shadow shadow_;
+};
+
+}  // namespace shardscope::emulation

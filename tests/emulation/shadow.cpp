@@ -1,0 +1,130 @@
+#include "tests/emulation/shadow.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/error.hpp"
+
+namespace shardscope::emulation {
+namespace {
+
+constexpr int64_t kCellBytes = 16;
+
+/// Zeroed address space that costs memory only where it is touched.
+void* reserve(int64_t bytes) {
+  void* const memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  require(memory != MAP_FAILED, "emulation: no address space for shadow memory");
+  return memory;
+}
+
+bool compatible_atomics(const Access& a, const Access& b) {
+  return a.atomic && b.atomic && (a.device == b.device || (a.system && b.system));
+}
+
+bool conflicts(const Access& earlier, const Access& access, const Observer& observer) {
+  return earlier.block != 0 && !compatible_atomics(earlier, access) && !observer.knows(earlier);
+}
+
+}  // namespace
+
+int32_t packed_place(const void* return_address) {
+  const intptr_t distance = static_cast<const char*>(return_address) - reinterpret_cast<const char*>(&packed_place);
+  return std::in_range<int32_t>(distance) ? static_cast<int32_t>(distance) : 0;
+}
+
+const void* unpacked_place(int32_t place) {
+  return reinterpret_cast<const char*>(&packed_place) + place;
+}
+
+/// The four cells of each cell that was split, for all shadows; they are kept for the life of the process.
+class Shadow::Parts {
+ public:
+  static Cell* of(Cell& cell) {
+    static Cell(*const pool)[4] = static_cast<Cell(*)[4]>(reserve(kMost * static_cast<int64_t>(sizeof(Cell)) * 4));
+    static uint32_t used = 0;
+    if (cell.parts == 0) {
+      require(used < kMost, "emulation: too many small accesses for the shadow memory");
+      for (Cell& part : pool[used]) {
+        part.writer = cell.writer;
+        std::copy(std::begin(cell.readers), std::end(cell.readers), std::begin(part.readers));
+        part.parts = 0;
+      }
+      cell.parts = ++used;
+    }
+    return pool[cell.parts - 1];
+  }
+
+ private:
+  static constexpr int64_t kMost = int64_t{1} << 28;
+};
+
+Shadow::Shadow(int64_t bytes)
+    : cells_bytes_((bytes + kCellBytes - 1) / kCellBytes * static_cast<int64_t>(sizeof(Cell)) + 1),
+      cells_(static_cast<Cell*>(reserve(cells_bytes_))) {}
+
+Shadow::~Shadow() {
+  munmap(cells_, static_cast<size_t>(cells_bytes_));
+}
+
+bool Shadow::note(int64_t offset, int64_t bytes, bool write, const Access& access, const Observer& observer,
+                  Race* race) {
+  const int64_t end = offset + bytes;
+  while (offset < end) {
+    const int64_t cell = offset / kCellBytes;
+    const int64_t cell_end = std::min(end, (cell + 1) * kCellBytes);
+    if (note_cell(cells_[cell], kCellBytes, offset - cell * kCellBytes, cell_end - cell * kCellBytes, write, access,
+                  observer, race)) {
+      return true;
+    }
+    offset = cell_end;
+  }
+  return false;
+}
+
+bool Shadow::note_cell(Cell& cell, int64_t cell_bytes, int64_t begin, int64_t end, bool write, const Access& access,
+                       const Observer& observer, Race* race) {
+  if (cell.parts != 0 || end - begin < cell_bytes) {
+    Cell* const parts = Parts::of(cell);
+    const int64_t part_bytes = cell_bytes / 4;
+    for (int64_t part = begin / part_bytes; part * part_bytes < end; ++part) {
+      const int64_t part_begin = part * part_bytes;
+      if (note_cell(parts[part], part_bytes, std::max(begin - part_begin, int64_t{0}),
+                    std::min(end - part_begin, part_bytes), write, access, observer, race)) {
+        return true;
+      }
+    }
+    return false;
+  }
+  if (conflicts(cell.writer, access, observer)) {
+    *race = {cell.writer, true};
+    return true;
+  }
+  if (write) {
+    for (Access& reader : cell.readers) {
+      if (conflicts(reader, access, observer)) {
+        *race = {reader, false};
+        return true;
+      }
+      reader = {};  // whoever knows this write knows that read
+    }
+    cell.writer = access;
+    return false;
+  }
+  // A read that the new one knows is covered by it. Otherwise both are kept, as long as there is room: two of different
+  // threads, since a later write by one of them conflicts with the other.
+  for (Access& reader : cell.readers) {
+    if (reader.block == 0 || (reader.block == access.block && reader.thread == access.thread) ||
+        observer.knows(reader)) {
+      reader = access;
+      return false;
+    }
+  }
+  const bool same_block_first = cell.readers[0].block == access.block;
+  cell.readers[same_block_first ? 0 : 1] = access;
+  return false;
+}
+
+}  // namespace shardscope::emulation

@@ -1,0 +1,41 @@
+#include <catch2/catch.hpp>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "tests/emulation/emulation.hpp"
+#include "tests/emulation/seeds.hpp"
+#include "tests/kernels/cuda/conditions.hpp"
+
+namespace shardscope::test {
+namespace {
+
+constexpr uint64_t kSeeds = 5;
+
+std::string reported() {
+  std::string text;
+  for (const emulation::Report& report : emulation::take_reports()) text += report.message + "\n";
+  return text;
+}
+
+}  // namespace
+
+void under_conditions(const Conditions& conditions, const std::function<void()>& body) {
+  for (const uint64_t seed : seeds_to_try(kSeeds)) {
+    INFO("seed " << seed);
+    emulation::restart({.seed = seed, .devices = conditions.devices, .multiprocessors = conditions.multiprocessors});
+    try {
+      body();
+    } catch (const std::runtime_error& error) {  // a call that failed because of what the kernel did
+      FAIL(error.what() << "\n" << reported());
+    }
+    CHECK(reported() == "");
+  }
+}
+
+int device_of_rank(int rank) {
+  return rank;
+}
+
+}  // namespace shardscope::test

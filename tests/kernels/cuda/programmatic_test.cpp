@@ -1,0 +1,209 @@
+// Kernels behind each other in one stream, each allowed to start before its predecessor has ended: what a decode step
+// is.
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "kernels/cuda/decode_attention.hpp"
+#include "kernels/cuda/mat_vec.hpp"
+#include "kernels/cuda/rms_norm.hpp"
+#include "tests/kernels/cuda/conditions.hpp"
+#include "tests/kernels/cuda/matrix_on_device.hpp"
+#include "tests/kernels/cuda/ranks.hpp"
+#include "tests/support/approx.hpp"
+
+using namespace shardscope;
+using namespace shardscope::test;
+using kernels::DType;
+
+namespace {
+
+constexpr float kEpsilon = 1e-5F;
+
+/// x / sqrt(mean(x^2) + epsilon) * weight, in double, rounded to the floats that the next product gets.
+std::vector<float> normed(const std::vector<double>& x, const std::vector<float>& weight) {
+  double squares = 0;
+  for (const double value : x) squares += value * value;
+  const double root = std::sqrt(squares / static_cast<double>(x.size()) + static_cast<double>(kEpsilon));
+  std::vector<float> result;
+  for (size_t i = 0; i < x.size(); ++i) {
+    result.push_back(static_cast<float>(x[i] / root * static_cast<double>(weight[i])));
+  }
+  return result;
+}
+
+constexpr int64_t kHeads = 2;
+constexpr int64_t kHeadDim = 32;
+constexpr int64_t kWidth = kHeads * kHeadDim;
+constexpr int64_t kLength = 150;
+
+/// What a rank of the second chain works on; its memory belongs to the device that is current at birth.
+struct ChainRank {
+  explicit ChainRank(uint32_t seed)
+      : matrix(random_matrix(DType::kBF16, kWidth, kWidth, seed)),
+        weights(matrix),
+        keys(random_values(kLength * kHeadDim, seed + 1)),
+        values(random_values(kLength * kHeadDim, seed + 2)),
+        lengths(std::vector<int32_t>{static_cast<int32_t>(kLength)}),
+        x(random_values(kWidth, 7)),
+        q(kWidth),
+        attended(kWidth),
+        workspace(DeviceArray<std::byte>::zeros(plan.workspace_bytes)) {}
+
+  cuda::DecodeAttentionShape shape{.kv_dtype = DType::kF32,
+                                   .head_dim = kHeadDim,
+                                   .queries_per_kv = kHeads,
+                                   .query_heads = kHeads,
+                                   .kv_heads = 1,
+                                   .sequences = 1,
+                                   .max_length = kLength};
+  cuda::DecodeAttentionPlan plan = cuda::plan_decode_attention(shape, 132);  // several blocks share the positions
+  StoredMatrix matrix;
+  MatrixOnDevice weights;
+  DeviceArray<float> keys;
+  DeviceArray<float> values;
+  DeviceArray<int32_t> lengths;
+  DeviceArray<float> x;
+  DeviceArray<float> q;
+  DeviceArray<float> attended;
+  DeviceArray<std::byte> workspace;
+};
+
+void enqueue_layer(const ChainRank& chain, const cuda::OneShotRank& rank, bool programmatic, cudaStream_t stream) {
+  cuda::MatVec product = chain.weights.arguments();
+  product.x = chain.x.data();
+  product.x_stride = kWidth;
+  product.y = chain.q.data();
+  product.y_stride = kWidth;
+  product.programmatic = programmatic;
+  check_cuda(cuda::mat_vec(product, stream), "mat_vec");
+  check_cuda(cuda::decode_attention({.shape = chain.shape,
+                                     .plan = chain.plan,
+                                     .scale = 1.0F,
+                                     .q = chain.q.data(),
+                                     .q_stride = kWidth,
+                                     .keys = chain.keys.data(),
+                                     .values = chain.values.data(),
+                                     .slot_stride = kLength * kHeadDim,
+                                     .head_stride = kLength * kHeadDim,
+                                     .position_stride = kHeadDim,
+                                     .lengths = chain.lengths.data(),
+                                     .out = chain.attended.data(),
+                                     .out_stride = kWidth,
+                                     .workspace = chain.workspace.data(),
+                                     .programmatic = programmatic},
+                                    stream),
+             "decode_attention");
+  check_cuda(
+      cuda::all_reduce_one_shot(
+          rank, {.count = kWidth, .x = chain.attended.data(), .out = chain.x.data(), .programmatic = programmatic},
+          stream),
+      "all_reduce_one_shot");
+}
+
+/// x of all ranks after three layers.
+std::vector<std::vector<float>> chain_results(bool programmatic) {
+  constexpr int kRanks = 2;
+  constexpr int kLayers = 3;
+  const Ranks ranks(kRanks);
+  std::vector<ChainRank> chains;
+  chains.reserve(kRanks);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.use(rank);
+    chains.emplace_back(static_cast<uint32_t>(10 * rank));
+    check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // all is there for all streams
+  }
+  for (int layer = 0; layer < kLayers; ++layer) {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      ranks.use(rank);
+      enqueue_layer(chains[rank], ranks.rank(rank), programmatic, ranks.stream(rank));
+    }
+  }
+  std::vector<std::vector<float>> results;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.use(rank);
+    results.push_back(chains[rank].x.download());
+  }
+  return results;
+}
+
+}  // namespace
+
+// x = all_reduce(attention(W x)), three times over the same buffers. Every sum has its order, so the bits must agree.
+TEST_CASE("cuda kernels: attention and all-reduce that start early compute the same bits") {
+  under_conditions({.devices = 2}, [] {
+    const std::vector<std::vector<float>> expected = chain_results(false);
+    CHECK(expected[0] == expected[1]);
+    for (const float value : expected[0]) CHECK(std::isfinite(value));
+    CHECK(chain_results(true) == expected);
+  });
+}
+
+// h += W2 norm(W1 norm(h)), three times over the same buffers: each kernel overwrites what the one before last read.
+TEST_CASE("cuda kernels: a chain of early starts computes what one after another does") {
+  constexpr int64_t kHidden = 96;
+  constexpr int64_t kInner = 160;
+  constexpr int kLayers = 3;
+  const StoredMatrix up = random_matrix(DType::kBF16, kInner, kHidden, 1);
+  const StoredMatrix down = random_matrix(DType::kQ4_0, kHidden, kInner, 2);
+  const std::vector<float> weight = random_values(kHidden, 3);
+  const std::vector<float> inner_weight = random_values(kInner, 4);
+  const std::vector<float> start = random_values(kHidden, 5);
+
+  // Errors grow from layer to layer; their bound is that of one layer, times the layers behind it and what a norm
+  // magnifies: at most 1 / the root mean square, here below 8.
+  std::vector<double> h(start.begin(), start.end());
+  std::vector<double> tolerances(h.size());
+  for (int layer = 0; layer < kLayers; ++layer) {
+    const Expected inner = mat_vec_product(up, normed(h, weight), {}, DType::kF32);
+    const Expected sum = mat_vec_product(down, normed(inner.values, inner_weight), {}, DType::kF32);
+    for (size_t i = 0; i < h.size(); ++i) {
+      h[i] += sum.values[i];
+      tolerances[i] += 8 * kLayers * sum.tolerances[i];
+    }
+  }
+
+  under_conditions([&] {
+    const MatrixOnDevice device_up(up);
+    const MatrixOnDevice device_down(down);
+    const DeviceArray<float> device_weight(weight);
+    const DeviceArray<float> device_inner_weight(inner_weight);
+    const DeviceArray<float> device_h(start);
+    const DeviceArray<float> norm(kHidden);
+    const DeviceArray<float> inner(kInner);
+    const auto sum = DeviceArray<float>::zeros(kHidden);
+    const auto enqueue_norm = [&](const DeviceArray<float>& x, const float* addend, const DeviceArray<float>& weights,
+                                  const DeviceArray<float>& out) {
+      check_cuda(cuda::rms_norm({.rows = 1,
+                                 .columns = x.size(),
+                                 .x = x.data(),
+                                 .x_stride = x.size(),
+                                 .addend = addend,
+                                 .addend_stride = x.size(),
+                                 .weight = weights.data(),
+                                 .out = out.data(),
+                                 .out_stride = x.size(),
+                                 .epsilon = kEpsilon,
+                                 .programmatic = true},
+                                nullptr),
+                 "rms_norm");
+    };
+    const auto enqueue_product = [&](const MatrixOnDevice& matrix, const DeviceArray<float>& x,
+                                     const DeviceArray<float>& y) {
+      cuda::MatVec arguments = matrix.arguments();
+      arguments.x = x.data();
+      arguments.x_stride = x.size();
+      arguments.y = y.data();
+      arguments.y_stride = y.size();
+      arguments.programmatic = true;
+      check_cuda(cuda::mat_vec(arguments, nullptr), "mat_vec");
+    };
+    for (int layer = 0; layer < kLayers; ++layer) {
+      enqueue_norm(device_h, sum.data(), device_weight, norm);  // adds the layer before; zeros at first
+      enqueue_product(device_up, norm, inner);
+      enqueue_norm(inner, nullptr, device_inner_weight, inner);
+      enqueue_product(device_down, inner, sum);
+    }
+    enqueue_norm(device_h, sum.data(), device_weight, norm);
+    CHECK(first_difference(device_h.download(), h, tolerances) == "");
+  });
+}

@@ -84,7 +84,7 @@ Finding race_finding(Fault fault, const Thread& thread, const Race& race, const 
   if (race.earlier.block == thread.block->id) by = by.substr(0, by.find(" of kernel"));
   const std::string at = race.earlier.copy ? "" : " at " + place_of(unpacked_place(race.earlier.place));
   return {fault, fmt::format("of {}, without an order after the {} by {}{}", where,
-                             verb(race.earlier_writes, race.earlier.atomic), by, at)};
+                             verb(race.earlier.wrote, race.earlier.atomic), by, at)};
 }
 
 /// How far an access lies outside [begin, begin + bytes).
@@ -256,7 +256,7 @@ bool check_runtime_access(BlockId block, const Observer& observer, const Allocat
   machine.record(Fault::kGlobalRace, "",
                  fmt::format("{}: {} of byte {} of {}, without an order after the {} by {}", name(Fault::kGlobalRace),
                              operation, offset, allocation.description(),
-                             verb(race.earlier_writes, race.earlier.atomic), machine.describe(race.earlier)));
+                             verb(race.earlier.wrote, race.earlier.atomic), machine.describe(race.earlier)));
   return false;
 }
 

@@ -49,7 +49,7 @@ class Shadow::Parts {
       require(used < kMost, "emulation: too many small accesses for the shadow memory");
       for (Cell& part : pool[used]) {
         part.writer = cell.writer;
-        std::copy(std::begin(cell.readers), std::end(cell.readers), std::begin(part.readers));
+        std::copy(std::begin(cell.others), std::end(cell.others), std::begin(part.others));
         part.parts = 0;
       }
       cell.parts = ++used;
@@ -98,33 +98,38 @@ bool Shadow::note_cell(Cell& cell, int64_t cell_bytes, int64_t begin, int64_t en
     }
     return false;
   }
-  if (conflicts(cell.writer, access, observer)) {
-    *race = {cell.writer, true};
-    return true;
-  }
-  if (write) {
-    for (Access& reader : cell.readers) {
-      if (conflicts(reader, access, observer)) {
-        *race = {reader, false};
-        return true;
-      }
-      reader = {};  // whoever knows this write knows that read
+  Access* const earlier[] = {&cell.writer, &cell.others[0], &cell.others[1]};
+  for (const Access* one : earlier) {
+    if ((write || one->wrote) && conflicts(*one, access, observer)) {
+      *race = {*one};
+      return true;
     }
-    cell.writer = access;
+  }
+  if (!write) {
+    cell.keep(access, observer);
     return false;
   }
-  // A read that the new one knows is covered by it. Otherwise both are kept, as long as there is room: two of different
-  // threads, since a later write by one of them conflicts with the other.
-  for (Access& reader : cell.readers) {
-    if (reader.block == 0 || (reader.block == access.block && reader.thread == access.thread) ||
-        observer.knows(reader)) {
-      reader = access;
-      return false;
+  const Access former = cell.writer;
+  cell.writer = access;
+  cell.writer.wrote = true;
+  // Whoever knows this write knows what it knew; what it did not know (of atomics, both) stays on its own.
+  for (Access& other : cell.others) {
+    if (observer.knows(other)) other = {};
+  }
+  if (former.block != 0 && !observer.knows(former)) cell.keep(former, observer);
+  return false;
+}
+
+/// Puts an access beside the last write. One that the observer knows, or of the same thread, gives way to it. Otherwise
+/// two are kept: of different threads, since a later write by one of them conflicts with the other.
+void Shadow::Cell::keep(const Access& access, const Observer& observer) {
+  for (Access& other : others) {
+    if (other.block == 0 || (other.block == access.block && other.thread == access.thread) || observer.knows(other)) {
+      other = access;
+      return;
     }
   }
-  const bool same_block_first = cell.readers[0].block == access.block;
-  cell.readers[same_block_first ? 0 : 1] = access;
-  return false;
+  others[others[0].block == access.block ? 0 : 1] = access;
 }
 
 }  // namespace shardscope::emulation

@@ -22,6 +22,7 @@ struct Access {
   bool atomic : 1 = false;
   bool system : 1 = false;  // of an atomic: its scope is the system
   bool copy : 1 = false;    // by a copy or fill of the runtime
+  bool wrote : 1 = false;   // the shadow's own: set for writes
 
   Stamp stamp() const { return {block, epoch, step, thread}; }
 };
@@ -47,7 +48,6 @@ class Observer {
 /// A pair of accesses without an order.
 struct Race {
   Access earlier;
-  bool earlier_writes = false;
 };
 
 class Shadow {
@@ -66,7 +66,9 @@ class Shadow {
  private:
   struct Cell {
     Access writer;
-    Access readers[2];
+    Access others[2];
+
+    void keep(const Access& access, const Observer& observer);
     uint32_t parts = 0;  // 0: whole; else 1 + index of the four cells that it was split into
   };
   static_assert(sizeof(Cell) == 64);

@@ -50,7 +50,7 @@ TEST_CASE("Shadow: two accesses conflict if they overlap, one writes, and the se
   CHECK(shadow.note(64 + distance, 1, second_writes, by(2), observer, &race) == conflict);
   if (conflict) {
     CHECK(race.earlier.block == 1);
-    CHECK(race.earlier_writes == first_writes);
+    CHECK(race.earlier.wrote == first_writes);
   }
 }
 
@@ -77,7 +77,7 @@ TEST_CASE("Shadow: a write meets readers of two threads, whichever it knows") {
   REQUIRE_FALSE(shadow.note(0, 4, false, by(2), Knows(), &race));
   REQUIRE(shadow.note(0, 4, true, by(3), Knows({3 - unknown}), &race));
   CHECK(race.earlier.block == unknown);
-  CHECK_FALSE(race.earlier_writes);
+  CHECK_FALSE(race.earlier.wrote);
 }
 
 TEST_CASE("Shadow: atomics of a scope that holds both never conflict, others do") {
@@ -90,6 +90,18 @@ TEST_CASE("Shadow: atomics of a scope that holds both never conflict, others do"
   REQUIRE_FALSE(shadow.note(8, 4, true, atomic(1, 0, true), Knows(), &race));
   CHECK_FALSE(shadow.note(8, 4, true, atomic(2, 1, true), Knows(), &race));
   CHECK(shadow.note(8, 4, false, by(3), Knows(), &race));
+}
+
+TEST_CASE("Shadow: an atomic write does not hide an earlier atomic from a plain access that does not know it") {
+  const bool earlier_writes = GENERATE(false, true);
+  const bool later_writes = GENERATE(false, true);
+  Shadow shadow(16);
+  Race race;
+  REQUIRE_FALSE(shadow.note(0, 4, earlier_writes, atomic(1, 0, false), Knows(), &race));
+  REQUIRE_FALSE(shadow.note(0, 4, true, atomic(2, 0, false), Knows(), &race));
+  // Knows the last write, not the one before.
+  CHECK(shadow.note(0, 4, later_writes, by(3), Knows({2}), &race) == (earlier_writes || later_writes));
+  if (earlier_writes || later_writes) CHECK(race.earlier.block == 1);
 }
 
 TEST_CASE("packed_place: a return address near this library comes back") {

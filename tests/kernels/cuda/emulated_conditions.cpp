@@ -31,6 +31,11 @@ void under_conditions(const Conditions& conditions, const std::function<void()>&
       FAIL(error.what() << "\n" << reported());
     }
     CHECK(reported() == "");
+    // A checker that silently does not see a kernel would report nothing too.
+    for (const emulation::KernelCounters& counters : emulation::counters()) {
+      INFO(counters.kernel);
+      CHECK((counters.accesses > 0) == emulation::checked());
+    }
   }
 }
 

@@ -30,8 +30,6 @@ namespace {
 
 constexpr int kMaxThreads = 512;
 constexpr int kWordBytes = 4;  // of data
-constexpr unsigned kPollsAnAlarm =
-    64;  // the abort word lies across the bus: it and the clock are read every so many polls
 
 /// A kernel's view of the arguments. A word is 4 bytes of data.
 struct OneShotCall {
@@ -81,8 +79,8 @@ struct Words {
 /// Polls one word of every peer until all carry `number`. False, and the failure noted, when the limit is reached.
 __device__ __forceinline__ bool receive(const OneShotCall& call, const uint64_t* box, int64_t word, uint32_t number,
                                         uint32_t (&received)[kMaxOneShotRanks]) {
-  uint64_t began = 0;
-  for (unsigned polls = 1;; ++polls) {
+  Patience patience;
+  while (true) {
     int missing = -1;
 #pragma unroll
     for (int peer = 0; peer < kMaxOneShotRanks; ++peer) {
@@ -92,13 +90,9 @@ __device__ __forceinline__ bool receive(const OneShotCall& call, const uint64_t*
       if (static_cast<uint32_t>(arrived >> 32) != number) missing = peer;
     }
     if (missing < 0) return true;
-    if (polls % kPollsAnAlarm == 1) {
-      if (began == 0) began = nanoseconds();
-      const bool aborted = call.limit.abort_word != nullptr && load_relaxed_system(call.limit.abort_word) != 0;
-      if (aborted || nanoseconds() - began > call.limit.nanoseconds) {
-        store_relaxed_system(&call.state->failure, static_cast<uint32_t>(missing) + 1);
-        return false;
-      }
+    if (patience.exhausted(call.limit)) {
+      store_relaxed_system(&call.state->failure, static_cast<uint32_t>(missing) + 1);
+      return false;
     }
     poll_pause(box + missing * call.capacity + word);
   }

@@ -30,7 +30,7 @@ struct OneShotRank {
   int64_t capacity_bytes = 0;                     // of data, a multiple of 4
   std::array<void*, kMaxOneShotRanks> inboxes{};  // of each rank, as this device addresses them
   OneShotState* state = nullptr;                  // this rank's
-  const uint32_t* abort_word = nullptr;           // host memory that the device can read; not 0: waits give up
+  const uint32_t* abort_word = nullptr;           // host memory that the device can read, or null; not 0: waits give up
   uint64_t wait_ns = 0;                           // how long a thread waits for its peers' data before it gives up
 };
 

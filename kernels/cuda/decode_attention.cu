@@ -9,12 +9,15 @@
 //   values:  lane = piece of 8 dims + pieces * subset; a subset is every n-th position; results are in registers
 //
 // Bytes: length * head_dim * 2 * the element's size for each sequence and KV head (and tile of 8 queries). 16 bytes a
-// lane and copy; with head_dim 128 in 16 bits a block of 4 warps has 32 KiB in flight, a multiprocessor of H100 four
-// such. Launch: (splits, kv_heads * tiles of queries, sequences) blocks of 4 warps, fewer where tiles are large. The
-// grid depends on the shape only: lengths are read here, and blocks without positions end at once.
+// lane and copy; with head_dim 128 in 16 bits a block of 4 warps has 32 KiB in flight. A multiprocessor of H100 holds
+// four such blocks, or three that take 8 queries: those need more registers.
+//
+// Launch: (splits, kv_heads * tiles of queries, sequences) blocks of 4 warps, fewer where tiles are large. The grid
+// depends on the shape only: lengths are read here, and blocks without positions end at once.
 #include "kernels/cuda/decode_attention.hpp"
 
 #include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/device_limits.hpp"
 
 namespace shardscope::cuda {
 namespace {
@@ -23,10 +26,9 @@ constexpr int kMaxWarps = 4;
 constexpr int kMaxQueries = 8;
 constexpr int kMaxSplits = 128;
 constexpr int kMaxHeadDim = 256;
-constexpr int kLeastPositions = 64;                 // of a block, if the sequence has them: merging is not free
-constexpr int64_t kWantedBlocks = 4;                // on each multiprocessor
-constexpr size_t kMostSharedBytes = 96 * 1024;      // what a block may have on every GPU from sm_80 on, but 3 KiB
-constexpr size_t kSharedWithoutAsking = 48 * 1024;  // CUDA C++ Programming Guide, "Technical Specifications"
+constexpr int kLeastPositions = 64;             // of a block, if the sequence has them: merging is not free
+constexpr int64_t kWantedBlocks = 4;            // on each multiprocessor
+constexpr size_t kMostSharedBytes = 96 * 1024;  // what a block may have on every GPU from sm_80 on, but 3 KiB
 
 /// A kernel's view of the arguments.
 struct AttentionCall {
@@ -319,9 +321,14 @@ bool valid(const DecodeAttention& a) {
                      s.first_query_head + s.query_heads <= kMostHeads && s.first_kv_head >= 0 && s.kv_heads >= 0 &&
                      s.first_kv_head + s.kv_heads <= kMostHeads && s.sequences >= 0 && s.sequences <= kMostGrid &&
                      s.kv_heads * group_tiles(s) <= kMostGrid;
-  return shape && a.plan.splits >= 1 && a.plan.splits <= kMaxSplits && aligned(a.keys) && aligned(a.values) &&
-         aligned(a.workspace) && whole(a.slot_stride) && whole(a.head_stride) && whole(a.position_stride) &&
-         a.position_stride >= s.head_dim && a.q_stride >= s.query_heads * s.head_dim &&
+  const auto covered = [&] {  // each query head's KV head is here
+    return s.query_heads == 0 ||
+           (s.first_kv_head <= s.first_query_head / s.queries_per_kv &&
+            (s.first_query_head + s.query_heads - 1) / s.queries_per_kv < s.first_kv_head + s.kv_heads);
+  };
+  return shape && covered() && a.plan.splits >= 1 && a.plan.splits <= kMaxSplits && aligned(a.keys) &&
+         aligned(a.values) && aligned(a.workspace) && whole(a.slot_stride) && whole(a.head_stride) &&
+         whole(a.position_stride) && a.position_stride >= s.head_dim && a.q_stride >= s.query_heads * s.head_dim &&
          a.out_stride >= s.query_heads * s.head_dim && (a.plan.splits == 1 || a.workspace != nullptr);
 }
 

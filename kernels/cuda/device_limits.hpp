@@ -1,9 +1,16 @@
-// What launchers ask of the current device to choose a grid. Host code; may be called while a stream is captured.
+// What launchers know of every device and ask of the current one, to choose a grid. Host code; may be called while a
+// stream is captured.
 #pragma once
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
+
 namespace shardscope::cuda {
+
+/// Dynamic shared memory that a block may have without allow_shared_bytes. CUDA C++ Programming Guide, "Technical
+/// Specifications".
+inline constexpr size_t kSharedWithoutAsking = 48 * 1024;
 
 [[nodiscard]] inline cudaError_t count_multiprocessors(int& count) {
   int device = 0;

@@ -4,16 +4,19 @@
 // time, for all warps of the block.
 //
 // Bytes: the weights once. A thread has 64 bytes of them in flight (32 with q4_0 and a batch above 4), and two or three
-// blocks are on a multiprocessor: 16 to 48 KiB. Little's law asks for 15 to 36 KiB on H100 (3.35 TB/s, 132
+// blocks are on a multiprocessor of H100: 16 to 48 KiB. Little's law asks for 15 to 35 KiB there (3.35 TB/s, 132
 // multiprocessors, 600 to 1,400 ns).
+//
 // Work: q4_0 costs 2 integer operations a weight beside `batch` multiply-adds. At batch 1 that is 60 % of what H100 can
-// issue while the weights arrive (132 x 128 lanes, 1.75 GHz), at 2 it is 80 %, beyond it is more: tensor cores would
-// pay.
+// issue while the weights arrive (132 x 128 lanes, 1.75 GHz), at 2 it is 80 %; so it is, at any batch, of the integer
+// operations (64 lanes). Beyond batch 2 it is more than H100 can issue: tensor cores would pay.
 //
 // Launch: blocks of 8 warps. `split` warps share the columns of the same rows (1, 2, 4 or 8): as few as still give four
 // blocks to each multiprocessor, so that x is staged for as many rows as possible, and small shards fill the device
 // too.
 #include "kernels/cuda/mat_vec.hpp"
+
+#include <algorithm>
 
 #include "kernels/cuda/device_limits.hpp"
 #include "kernels/cuda/numeric.cuh"
@@ -24,9 +27,8 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarpSize;
-constexpr int kWantedBlocks = 4;                    // on each multiprocessor
-constexpr int kStagedFloats = 16 * 1024;            // of x, all vectors together
-constexpr size_t kSharedWithoutAsking = 48 * 1024;  // CUDA C++ Programming Guide, "Technical Specifications"
+constexpr int kWantedBlocks = 4;          // on each multiprocessor
+constexpr int kStagedFloats = 16 * 1024;  // of x, all vectors together
 
 /// A kernel's view of the arguments.
 struct Product {
@@ -289,7 +291,7 @@ __global__ void __launch_bounds__(kThreads, kBatch == 1 || (kBatch == 2 && !Form
 template <class Format, int kBatch>
 cudaError_t launch_product(Product product, int multiprocessors, bool programmatic, cudaStream_t stream) {
   constexpr int kRows = Format::kScaled && kBatch == 8 ? 2 : 4;  // more would not fit the registers
-  constexpr int kMostChunk = (kBatch == 1 ? kStagedFloats / 2 : kStagedFloats / kBatch) / Format::kColumns;
+  constexpr int kMostChunk = kStagedFloats / std::max(kBatch, 2) / Format::kColumns;
   const int64_t groups = (product.columns + Format::kColumns - 1) / Format::kColumns;
   const int64_t steps = (groups + kWarpSize - 1) / kWarpSize;
   product.chunk_groups = steps * kWarpSize < kMostChunk ? static_cast<int>(steps) * kWarpSize : kMostChunk;

@@ -143,8 +143,8 @@ __device__ __forceinline__ uint4 as_uint4(float4 value) {
                     __float_as_uint(value.w));
 }
 
-// ---- activations whose plain dtype is known at run time: the same for all threads, so that no warp diverges
-// ----------
+// ---- activations ----------------------------------------------------------------------------------------------------
+// Their dtype is known at run time only: the same for all threads, so that no warp diverges.
 
 /// Element `index` of an array of `dtype`: fp32, fp16 or bf16.
 __device__ __forceinline__ float load_element(const void* array, DType dtype, int64_t index) {

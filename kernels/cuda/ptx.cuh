@@ -135,16 +135,34 @@ namespace shardscope::cuda {
 
 /// When a kernel that waits gives up.
 struct WaitLimit {
-  const uint32_t* abort_word = nullptr;  // in pinned host memory; not 0: give up
-  uint64_t nanoseconds = 0;              // from the start of the wait
+  const uint32_t* abort_word = nullptr;  // in pinned host memory, or null; not 0: give up
+  uint64_t nanoseconds = 0;              // from the first poll in vain
+};
+
+/// What one wait has had so far; begins anew with each wait.
+class Patience {
+ public:
+  /// To be called after each poll in vain: whether it is time to give up. The abort word lies across the bus, so that
+  /// it and the clock are looked at only now and then; a wait that ends soon never does.
+  __device__ __forceinline__ bool exhausted(const WaitLimit& limit) {
+    if (polls_ == 0) began_ = nanoseconds();
+    if (++polls_ % kPollsALook != 0) return false;
+    if (limit.abort_word != nullptr && load_relaxed_system(limit.abort_word) != 0) return true;
+    return nanoseconds() - began_ > limit.nanoseconds;
+  }
+
+ private:
+  static constexpr unsigned kPollsALook = 32;
+  unsigned polls_ = 0;
+  uint64_t began_ = 0;
 };
 
 /// Polls `flag` until it has reached `value` (32-bit counters may wrap around), with acquire semantics at system scope.
 /// Returns false when the limit is reached first.
 __device__ __forceinline__ bool wait_at_least(const uint32_t* flag, uint32_t value, const WaitLimit& limit) {
-  const uint64_t began = nanoseconds();
+  Patience patience;
   while (static_cast<int32_t>(load_acquire_system(flag) - value) < 0) {
-    if (load_relaxed_system(limit.abort_word) != 0 || nanoseconds() - began > limit.nanoseconds) return false;
+    if (patience.exhausted(limit)) return false;
     poll_pause(flag);
   }
   return true;

@@ -1,8 +1,10 @@
 // Q4_0 as the CUDA kernels read it. GGUF's blocks of 18 bytes ({f16 scale; 16 bytes of nibbles}) allow no aligned
-// access of more than 2 bytes; at load they are taken apart into two planes of the same total size (but for padding the
-// rows):
-//   nibbles [rows][columns / 32][16 bytes]   as in the block: byte j holds value j (low half) and value j + 16 (high
-//   half) scales  [rows][columns / 32] f16         each row padded with zeros to a multiple of 16 bytes
+// access of more than 2 bytes; at load they are taken apart into two planes of the same total size, but for the
+// padding:
+//
+//   nibbles  [rows][columns / 32] 16 bytes  as in the block: byte j holds values j (low half) and j + 16 (high half)
+//   scales   [rows][columns / 32] f16       each row padded with zeros to a multiple of 16 bytes
+//
 // value = (nibble - 8) * scale. Both planes begin at a multiple of 16 bytes. Plain C++: no CUDA here.
 #pragma once
 

@@ -1,10 +1,9 @@
-// Root-mean-square norm, one block a row: the row is read once and kept in registers (up to kKept pieces a
-// thread; longer rows are read again, from the caches), its squares are summed over the block, and it is written once.
-// The weights do not depend on the kernel before, so their loads start before the wait for it.
+// Root-mean-square norm, one block a row: the row is read once and kept in registers (up to kKept pieces a thread;
+// longer rows are read again, from the caches), its squares are summed over the block, and it is written once. The
+// weights do not depend on the kernel before, so their loads start before the wait for it.
 //
 // Bytes a row: columns x (read x + write out [+ read addend + write x]) + the weights, which stay in L2 for all rows.
-// Launch: `rows` blocks of up to 1,024 threads; 512 where there are rows enough to fill the device with several a
-// multiprocessor.
+// Launch: `rows` blocks of up to 1,024 threads; 512 where there are rows enough for two or more a multiprocessor.
 #include "kernels/cuda/rms_norm.hpp"
 
 #include "kernels/cuda/numeric.cuh"

@@ -18,11 +18,11 @@ struct RmsNorm {
   int64_t x_stride = 0;
   const void* addend = nullptr;  // [rows][columns] or null
   int64_t addend_stride = 0;
-  const void* weight = nullptr;  // [columns]
+  const void* weight = nullptr;  // [columns]; read before the wait for the kernel before, see programmatic
   void* out = nullptr;           // [rows][columns]
   int64_t out_stride = 0;
   float epsilon = 0;
-  bool programmatic = false;  // as Launch::programmatic
+  bool programmatic = false;  // as Launch::programmatic: weight must not come from the kernel before
 };
 
 /// Without addend: out = x / sqrt(mean(x^2) + epsilon) * weight, row by row; out may be x.

@@ -154,6 +154,57 @@ TEST_CASE("grid: resident blocks that wait for each other go on") {
   });
 }
 
+TEST_CASE("grid: more threads at once than a process may have mappings for") {
+  emulation::restart({});
+  Stand stand;
+  stand.note(probes::meet(33, 1024, stand.zeros<unsigned>(1)));
+  stand.finish();
+  CHECK(stand.error() == cudaSuccess);
+  CHECK(unread_reports() == "");
+}
+
+TEST_CASE("local memory: an array of 160,000 bytes") {
+  emulation::restart({});
+  Stand stand;
+  int* const out = stand.unwritten<int>(32);
+  stand.note(probes::large_local_array(out));
+  std::vector<int> lanes(32);
+  std::iota(lanes.begin(), lanes.end(), 0);
+  CHECK(stand.download(out, 32) == lanes);
+  CHECK(unread_reports() == "");
+}
+
+#ifndef __SANITIZE_ADDRESS__  // which gives each thread less, and then says so itself
+TEST_CASE("local memory: half a megabyte is there, and more than a megabyte is reported, with the thread") {
+  emulation::restart({});
+  Stand stand;
+  int* const out = stand.unwritten<int>(32);
+  stand.note(probes::recurse(31, out));
+  CHECK(stand.download(out, 32) == std::vector<int>(32, 31));
+  CHECK(unread_reports() == "");
+
+  for (const uint64_t seed : {0u, 1u, 2u}) {
+    INFO("seed " << seed);
+    emulation::restart({.seed = seed});
+    Stand deep;
+    deep.note(probes::recurse(66, deep.unwritten<int>(32)));
+    deep.finish();
+    CHECK(deep.error() == cudaErrorLaunchFailure);
+    const std::vector<emulation::Report> reports = emulation::take_reports();
+    REQUIRE(reports.size() == 1);
+    CHECK(reports[0].fault == emulation::Fault::kForeignLocal);
+    CHECK(reports[0].message.find("of block (0,0,0)") != std::string::npos);
+  }
+
+  emulation::restart({});  // the stacks that were written over are in order again
+  Stand after;
+  after.note(probes::meet(33, 1024, after.zeros<unsigned>(1)));
+  after.finish();
+  CHECK(after.error() == cudaSuccess);
+  CHECK(unread_reports() == "");
+}
+#endif
+
 TEST_CASE("order: without a seed as numbered; a seed gives the same order again, another seed another one") {
   constexpr unsigned kBlocks = 6;
   constexpr unsigned kThreads = 40;

@@ -19,6 +19,8 @@ constexpr int64_t kBlocksPerMultiprocessor = 32;
 constexpr int64_t kSharedBytesPerMultiprocessor = 228 << 10;
 constexpr int64_t kSharedBytesReservedPerBlock = 1 << 10;
 
+constexpr int64_t kEagerBlocks = 4;
+
 }  // namespace
 
 uint3 coordinates(int64_t number, const dim3& size) {
@@ -46,9 +48,8 @@ void Machine::start(const std::shared_ptr<Grid>& grid) {
       std::swap(grid->order[i - 1], grid->order[static_cast<size_t>(random_below(static_cast<int64_t>(i)))]);
     }
   }
-  // A dependent launch is let in at once, so that it really runs beside its
-  // predecessor.
-  grid->eager_blocks = grid->early ? grid->most_resident : seeded() ? 1 + random_below(4) : 0;
+  // A dependent launch is let in at once, so that it really runs beside its predecessor.
+  grid->eager_blocks = grid->early ? kEagerBlocks : seeded() ? 1 + random_below(kEagerBlocks) : 0;
   grid->counts = &counters_.of(grid->kernel->kernel);
   ++grid->counts->launches;
   grids_.push_back(grid);
@@ -109,6 +110,7 @@ void Block::begin(Grid& its_grid, int64_t its_number) {
   barrier_sum = 0;
   epoch = 1;
   triggered = false;
+  flags.clear();
   shared->begin_block(its_grid.shared_bytes);
 }
 

@@ -1,9 +1,8 @@
 #include "tests/emulation/checker.hpp"
 
 #include <fmt/format.h>
+#include <link.h>
 
-#include <cstdio>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,30 +19,28 @@ std::string_view verb(bool write, bool atomic, bool update = false) {
   return write ? "store" : "load";
 }
 
-/// True for what a program may only read: constants that the compiler laid into
-/// its image.
+/// True for what a program may only read: the constants that compilers laid into the program and its libraries. (Not
+/// any memory without write access: a mapped file is host memory.)
 bool is_constant(const void* address) {
-  struct Range {
-    uintptr_t begin;
-    uintptr_t end;
-  };
-  static auto& ranges = *new std::vector<Range>;
-  if (ranges.empty()) {
-    std::ifstream maps("/proc/self/maps");
-    for (std::string line; std::getline(maps, line);) {
-      Range range{};
-      char protection[5] = {};
-      if (std::sscanf(line.c_str(), "%lx-%lx %4s", &range.begin, &range.end, protection) == 3 && protection[0] == 'r' &&
-          protection[1] == '-' && line.find('/') != std::string::npos) {
-        ranges.push_back(range);
-      }
-    }
-  }
-  const auto at = reinterpret_cast<uintptr_t>(address);
-  for (const Range& range : ranges) {
-    if (at >= range.begin && at < range.end) return true;
-  }
-  return false;
+  struct Search {
+    uintptr_t address;
+    bool found;
+  } search{reinterpret_cast<uintptr_t>(address), false};
+  dl_iterate_phdr(
+      [](dl_phdr_info* object, size_t, void* data) {
+        auto& it = *static_cast<Search*>(data);
+        for (int i = 0; i < object->dlpi_phnum; ++i) {
+          const auto& segment = object->dlpi_phdr[i];
+          const uintptr_t begin = object->dlpi_addr + segment.p_vaddr;
+          if (segment.p_type == PT_LOAD && (segment.p_flags & PF_W) == 0 && it.address >= begin &&
+              it.address < begin + segment.p_memsz) {
+            it.found = true;
+          }
+        }
+        return it.found ? 1 : 0;
+      },
+      &search);
+  return search.found;
 }
 
 /// Accesses of other blocks are of other kernels or of this block's
@@ -69,6 +66,8 @@ Access stamped(const Thread& thread, const CheckedAccess& access) {
   stamp.device = static_cast<uint8_t>(thread.block->grid->device);
   stamp.atomic = access.atomic;
   stamp.system = access.system;
+  stamp.pending = access.pending;
+  stamp.completes = access.completes;
   return stamp;
 }
 
@@ -83,6 +82,9 @@ Finding race_finding(Fault fault, const Thread& thread, const Race& race, const 
   std::string by = Machine::get().describe(race.earlier);
   if (race.earlier.block == thread.block->id) by = by.substr(0, by.find(" of kernel"));
   const std::string at = race.earlier.copy ? "" : " at " + place_of(unpacked_place(race.earlier.place));
+  if (race.earlier.pending) {
+    return {fault, fmt::format("of {}, while the cp.async by {}{} is under way", where, by, at)};
+  }
   return {fault, fmt::format("of {}, without an order after the {} by {}{}", where,
                              verb(race.earlier.wrote, race.earlier.atomic), by, at)};
 }
@@ -149,7 +151,6 @@ Verdict judge_global(const Thread& thread, const CheckedAccess& access) {
     return Finding{Fault::kPeerAccess,
                    fmt::format("of {} by device {}, whose access to it was not enabled", where(), device)};
   }
-  thread.block->grid->counts->add(allocation->allocation_class, access.write, access.bytes);
   Race race;
   if (allocation->shadow.note(offset, access.bytes, access.write, stamped(thread, access), thread, &race)) {
     return race_finding(Fault::kGlobalRace, thread, race, where());
@@ -162,23 +163,20 @@ Verdict judge_global(const Thread& thread, const CheckedAccess& access) {
   return {};
 }
 
-bool overlap(const void* a, int64_t a_bytes, const void* b, int64_t b_bytes) {
-  const auto* const first = static_cast<const std::byte*>(a);
-  const auto* const second = static_cast<const std::byte*>(b);
-  return first < second + b_bytes && second < first + a_bytes;
-}
-
-/// A store to the source or target of a copy that the same thread has begun and not waited for.
-Verdict judge_own_copies(const Thread& thread, const CheckedAccess& access, bool shared) {
-  for (const Copy& copy : thread.copies) {
-    const bool target = overlap(access.address, access.bytes, copy.shared, copy.bytes);
-    if (target || (copy.valid && overlap(access.address, access.bytes, copy.global, copy.bytes))) {
-      return Finding{shared ? Fault::kSharedRace : Fault::kGlobalRace,
-                     fmt::format("to the {} of the thread's own cp.async at {}, which it has not waited for",
-                                 target ? "target" : "source", place_of(copy.place))};
-    }
+void count(const Thread& thread, const CheckedAccess& access, bool shared) {
+  Machine& machine = Machine::get();
+  KernelCounts& counts = *thread.block->grid->counts;
+  ++counts.accesses;
+  const Allocation* const allocation = shared ? nullptr : machine.memory().find(access.address);
+  if (shared) counts.add(kSharedClass, access.write, access.bytes);
+  if (allocation != nullptr) counts.add(allocation->allocation_class, access.write, access.bytes);
+  if (machine.options().count_requests) {
+    thread.block->requests.note(thread.index, access.place,
+                                shared         ? RequestKind::kShared
+                                : access.write ? RequestKind::kGlobalStore
+                                               : RequestKind::kGlobalLoad,
+                                reinterpret_cast<uint64_t>(access.address), access.bytes);
   }
-  return {};
 }
 
 Verdict judge(const Thread& thread, const CheckedAccess& access) {
@@ -194,19 +192,7 @@ Verdict judge(const Thread& thread, const CheckedAccess& access) {
     return Finding{Fault::kMisaligned, fmt::format("at address 0x{:x}, which is no multiple of {}",
                                                    reinterpret_cast<uintptr_t>(access.address), access.bytes)};
   }
-  if (access.write && !thread.copies.empty()) {
-    if (Verdict verdict = judge_own_copies(thread, access, shared)) return verdict;
-  }
-  KernelCounts& counts = *thread.block->grid->counts;
-  ++counts.accesses;
-  if (shared) counts.add(kSharedClass, access.write, access.bytes);
-  if (machine.options().count_requests) {
-    thread.block->requests.note(thread.index, access.place,
-                                shared         ? RequestKind::kShared
-                                : access.write ? RequestKind::kGlobalStore
-                                               : RequestKind::kGlobalLoad,
-                                reinterpret_cast<uint64_t>(access.address), access.bytes);
-  }
+  if (!access.completes) count(thread, access, shared);
   return shared ? judge_shared(thread, access) : judge_global(thread, access);
 }
 
@@ -255,8 +241,8 @@ bool check_runtime_access(BlockId block, const Observer& observer, const Allocat
   const std::string operation = machine.describe(stamp);
   machine.record(Fault::kGlobalRace, "",
                  fmt::format("{}: {} of byte {} of {}, without an order after the {} by {}", name(Fault::kGlobalRace),
-                             operation, offset, allocation.description(),
-                             verb(race.earlier.wrote, race.earlier.atomic), machine.describe(race.earlier)));
+                             operation, offset, allocation.description(), verb(race.earlier.wrote, race.earlier.atomic),
+                             machine.describe(race.earlier)));
   return false;
 }
 

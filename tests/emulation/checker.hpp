@@ -15,9 +15,10 @@ struct CheckedAccess {
   const void* place = nullptr;  // return address of the code that accesses
   bool aligned = true;          // must be aligned to `bytes`
   bool atomic = false;
-  bool update = false;   // an atomic that also reads
-  bool system = false;   // the scope of an atomic
-  bool pending = false;  // the begin of a cp.async: the bytes are not there yet
+  bool update = false;     // an atomic that also reads
+  bool system = false;     // the scope of an atomic
+  bool pending = false;    // the begin of a cp.async: the bytes are not there yet
+  bool completes = false;  // its end: a second look at accesses that were counted
 
   bool reads() const { return !write || update; }
 };

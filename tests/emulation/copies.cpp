@@ -20,8 +20,19 @@ void perform(const Copy& copy) {
   }
 }
 
-void check_target(const Copy& copy, bool pending) {
-  check_access({.address = copy.shared, .bytes = copy.bytes, .write = true, .place = copy.place, .pending = pending});
+/// The accesses of a copy: at its begin (`pending`), and once more when it is waited for, since it may be done at any
+/// time between.
+void check_copy(const Copy& copy, bool pending) {
+  if (copy.valid) {
+    check_access(
+        {.address = copy.global, .bytes = copy.bytes, .place = copy.place, .pending = pending, .completes = !pending});
+  }
+  check_access({.address = copy.shared,
+                .bytes = copy.bytes,
+                .write = true,
+                .place = copy.place,
+                .pending = pending,
+                .completes = !pending});
 }
 
 }  // namespace
@@ -52,8 +63,7 @@ void cp_async(void* shared, const void* global, int bytes, bool valid) noexcept 
     if (!thread.block->shared->covers(shared)) {
       machine.stop(Fault::kOutOfBounds, thread, copy.place, [] { return "cp.async to what is not shared memory"; });
     }
-    if (valid) check_access({.address = global, .bytes = bytes, .place = copy.place});
-    check_target(copy, true);
+    check_copy(copy, true);
   }
   std::memset(shared, kPoison, static_cast<size_t>(bytes));
   if (machine.random_below(2) == 1) perform(copy);
@@ -76,8 +86,8 @@ void cp_async_wait(int pending) noexcept {
   for (; done > 0; --done) {
     const Copy copy = thread.copies.front();
     thread.copies.erase(thread.copies.begin());
+    if (machine.checked()) check_copy(copy, false);
     perform(copy);
-    if (machine.checked()) check_target(copy, false);
   }
 }
 

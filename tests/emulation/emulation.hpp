@@ -18,6 +18,7 @@ struct Options {
   int devices = 1;
   int64_t device_memory_bytes = int64_t{8} << 30;  // per device
   int multiprocessors = 132;                       // of each device: how many blocks can be resident at once
+  int seconds_to_end = 200;                        // for one synchronising call; then the program aborts, saying where
   bool count_requests = false;                     // group accesses into warp requests: sectors and bank passes
 };
 

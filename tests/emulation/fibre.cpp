@@ -3,9 +3,11 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <boost/context/preallocated.hpp>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "kernels/base/error.hpp"
 
@@ -17,26 +19,40 @@
 namespace shardscope::emulation {
 namespace {
 
+// A stack costs memory where it was touched, so it may be larger than the 512 KiB of local memory that a CUDA thread
+// can have. AddressSanitizer pays an eighth of it at once.
 #ifdef __SANITIZE_ADDRESS__
-constexpr size_t kStackBytes = 256 << 10;
+constexpr size_t kStrideBytes = 256 << 10;
 #else
-constexpr size_t kStackBytes = 64 << 10;
+constexpr size_t kStrideBytes = 1 << 20;
 #endif
-constexpr size_t kGuardBytes = 4096;
-constexpr size_t kRegionBytes = size_t{64} << 30;  // address space only: about a million stacks
+// Below each stack lies a pattern instead of a guard page: pages that are protected one by one are mappings of their
+// own, of which a process may have some 65,000. The pattern shares its page with the top of the stack below.
+constexpr size_t kPatternBytes = 256;
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kStackBytes = kStrideBytes - kPatternBytes;
+constexpr size_t kMostStacks = size_t{4} << 20;
+constexpr uint64_t kPattern = 0xC0FFEE5AFE57AC4B;
 
-/// One region for all stacks, so that "the stack of some thread" is one comparison.
+/// One region for all stacks, so that "the stack of some thread" is one comparison. The first slot stays empty: the
+/// lowest stack overflows into it.
 struct StackRegion {
   std::byte* begin = nullptr;
-  std::byte* next = nullptr;
+  std::vector<Fibre*> fibres;  // [slot - 1]
+
+  std::byte* stack(size_t slot) const { return begin + slot * kStrideBytes + kPageBytes; }
+  std::byte* end() const { return stack(fibres.size()) + kStackBytes; }
 };
 
 StackRegion& region() {
-  static StackRegion stacks;
+  static auto& stacks = *new StackRegion;  // never destroyed, as the fibres
   if (stacks.begin == nullptr) {
-    void* const memory = mmap(nullptr, kRegionBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    constexpr size_t kBytes = kMostStacks * kStrideBytes;
+    void* const memory =
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     require(memory != MAP_FAILED, "emulation: no address space for the stacks of fibres");
-    stacks.begin = stacks.next = static_cast<std::byte*>(memory);
+    madvise(memory, kBytes, MADV_NOHUGEPAGE);  // which would be two megabytes for every stack
+    stacks.begin = static_cast<std::byte*>(memory);
   }
   return stacks;
 }
@@ -51,17 +67,36 @@ struct Borrowed {
 
 Fibre::Fibre(void (*body)(void*), void* argument) : body_(body), argument_(argument) {
   StackRegion& stacks = region();
-  require(stacks.next + kGuardBytes + kStackBytes <= stacks.begin + kRegionBytes, "emulation: too many fibres");
-  stack_ = stacks.next + kGuardBytes;
+  require(stacks.fibres.size() + 3 <= kMostStacks, "emulation: too many fibres");
+  stacks.fibres.push_back(this);
+  slot_ = stacks.fibres.size();
+  stack_ = stacks.stack(slot_);
   stack_bytes_ = kStackBytes;
-  stacks.next = stack_ + stack_bytes_;
-  require(mprotect(stack_, stack_bytes_, PROT_READ | PROT_WRITE) == 0, "emulation: no memory for the stack of a fibre");
+  std::fill_n(pattern(), kPatternBytes / sizeof(uint64_t), kPattern);
   begin_anew();
+}
+
+uint64_t* Fibre::pattern() const {
+  return reinterpret_cast<uint64_t*>(stack_ - kPatternBytes);
+}
+
+#ifdef __SANITIZE_ADDRESS__
+__attribute__((no_sanitize("address")))  // frames that overflowed may have poisoned it
+#endif
+bool Fibre::overflowed() const {
+  const uint64_t* const words = pattern();
+  uint64_t difference = 0;
+  for (size_t i = 0; i < kPatternBytes / sizeof(uint64_t); ++i) difference |= words[i] ^ kPattern;
+  return difference != 0;
+}
+
+size_t Fibre::stack_bytes() {
+  return kStackBytes;
 }
 
 bool Fibre::any_owns(const void* address) {
   const StackRegion& stacks = region();
-  return address >= stacks.begin && address < static_cast<const void*>(stacks.next);
+  return address >= stacks.begin && address < static_cast<const void*>(stacks.end());
 }
 
 Fibre::Fibre() {
@@ -74,6 +109,14 @@ Fibre::Fibre() {
 }
 
 void Fibre::begin_anew() {
+  if (overflowed()) {
+#ifdef __SANITIZE_ADDRESS__
+    __asan_unpoison_memory_region(pattern(), kPatternBytes);
+#endif
+    std::fill_n(pattern(), kPatternBytes / sizeof(uint64_t), kPattern);
+    // The stack below may hold the frames of a fibre that waits for its next thread.
+    if (slot_ > 1) region().fibres[slot_ - 2]->begin_anew();
+  }
 #ifdef __SANITIZE_ADDRESS__
   __asan_unpoison_memory_region(stack_, stack_bytes_);
   fake_stack_ = nullptr;

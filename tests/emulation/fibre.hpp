@@ -6,6 +6,7 @@
 #include <boost/context/fiber.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <new>
 
 namespace shardscope::emulation {
@@ -25,6 +26,12 @@ class Fibre {
   /// Back to the state before the first switch.
   void begin_anew();
 
+  /// True if its frames have left its stack, over the pattern below it, and so spoilt the stack of another. Everything
+  /// must then be begun anew. A frame that steps over the pattern without touching it goes unseen.
+  bool overflowed() const;
+  /// Of every fibre but the scheduler's.
+  static size_t stack_bytes();
+
   bool owns(const void* address) const {
     return address >= stack_ && address < static_cast<const void*>(stack_ + stack_bytes_);
   }
@@ -33,11 +40,13 @@ class Fibre {
 
  private:
   void entered();
+  uint64_t* pattern() const;
 
   void (*body_)(void*) = nullptr;
   void* argument_ = nullptr;
   std::byte* stack_ = nullptr;
   size_t stack_bytes_ = 0;
+  size_t slot_ = 0;             // of its stack in the region of all stacks
   void* fake_stack_ = nullptr;  // AddressSanitizer's
   // Never destroyed: the destructor of a suspended context would unwind it.
   alignas(boost::context::fiber) std::byte context_[sizeof(boost::context::fiber)] = {};

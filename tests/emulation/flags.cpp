@@ -34,6 +34,12 @@ struct Flag {
   Scope scope;
 };
 
+/// Shared memory's flags are the block's: the next one has other flags at the same addresses.
+std::unordered_map<const void*, FlagFacts>& flags_of(Thread& thread, const Flag& flag) {
+  Block& block = *thread.block;
+  return block.shared->covers(flag.address) ? block.flags : Machine::get().flags();
+}
+
 /// `update`: an atomic update; otherwise a store.
 void publish(Thread& thread, const Flag& flag, Order order, bool update) {
   const auto device = static_cast<size_t>(thread.block->grid->device);
@@ -41,7 +47,7 @@ void publish(Thread& thread, const Flag& flag, Order order, bool update) {
   KnowledgePtr for_system = thread.published[1];
   if (order == Order::kRelease) for_device = for_system = release(thread);
   if (flag.scope == Scope::kDevice) for_system = nullptr;
-  auto& flags = Machine::get().flags();
+  auto& flags = flags_of(thread, flag);
   if (for_device == nullptr && for_system == nullptr && !flags.contains(flag.address)) return;
   FlagFacts& facts = flags[flag.address];
   if (!update) facts = {};
@@ -50,7 +56,7 @@ void publish(Thread& thread, const Flag& flag, Order order, bool update) {
 }
 
 void observe(Thread& thread, const Flag& flag, Order order) {
-  const auto& flags = Machine::get().flags();
+  const auto& flags = flags_of(thread, flag);
   const auto found = flags.find(flag.address);
   if (found == flags.end()) return;
   const KnowledgePtr& of_device = found->second.device[static_cast<size_t>(thread.block->grid->device)];
@@ -83,7 +89,12 @@ template <class T>
 T updated(Update kind, T old, T value, T compare) {
   switch (kind) {
     case Update::kAdd:
-      return old + value;
+      // Integers wrap around, signed ones too.
+      if constexpr (std::is_integral_v<T>) {
+        return static_cast<T>(static_cast<std::make_unsigned_t<T>>(old) + static_cast<std::make_unsigned_t<T>>(value));
+      } else {
+        return old + value;
+      }
     case Update::kExchange:
       return value;
     case Update::kMax:

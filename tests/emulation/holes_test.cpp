@@ -1,11 +1,12 @@
 // Ways in which a checker can stop checking without a word, each held shut: an inline function shared with the host,
-// hooks that are not there, and memory that only AddressSanitizer watches. What must not compile is in refused_test.py.
+// hooks that are not there, and memory that only AddressSanitizer watches. What must not compile is in compile_test.py.
 #include <catch2/catch.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -22,6 +23,37 @@ int64_t accesses_of_sum_words() {
     if (counters.kernel.find("sum_words") != std::string::npos) return counters.accesses;
   }
   return -1;
+}
+
+/// How a process of its own ended, and what it said on standard error.
+struct Fate {
+  bool ended_well = false;
+  std::string said;
+};
+
+template <class Body>
+Fate fate_of(const Body& body) {
+  std::array<int, 2> ends{};
+  REQUIRE(pipe(ends.data()) == 0);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    std::signal(SIGABRT, SIG_DFL);  // Catch's would report
+    body();
+    _exit(0);
+  }
+  close(ends[1]);
+  Fate fate;
+  std::array<char, 4096> buffer{};
+  for (ssize_t count = 0; (count = read(ends[0], buffer.data(), buffer.size())) > 0;) {
+    fate.said.append(buffer.data(), static_cast<size_t>(count));
+  }
+  close(ends[0]);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  fate.ended_well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  return fate;
 }
 
 }  // namespace
@@ -58,32 +90,17 @@ TEST_CASE("holes: an inline function is compiled with hooks for the kernel and w
 
 TEST_CASE("holes: a kernel's array of its own that overflows ends the program under AddressSanitizer") {
 #ifdef __SANITIZE_ADDRESS__
-  std::array<int, 2> ends{};
-  REQUIRE(pipe(ends.data()) == 0);
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
+  const Fate fate = fate_of([] {
     emulation::restart({});
     Stand stand;
     stand.note(probes::overflow_local_array(4, stand.unwritten<int>(1)));
     stand.finish();
-    _exit(0);
-  }
-  close(ends[1]);
-  std::string message;
-  std::array<char, 4096> buffer{};
-  for (ssize_t count = 0; (count = read(ends[0], buffer.data(), buffer.size())) > 0;) {
-    message.append(buffer.data(), static_cast<size_t>(count));
-  }
-  close(ends[0]);
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  CHECK_FALSE((WIFEXITED(status) && WEXITSTATUS(status) == 0));
-  INFO(message);
-  CHECK(message.find("accesses.cu") != std::string::npos);
-  CHECK((message.find("stack-buffer-overflow") != std::string::npos ||
-         message.find("out of bounds") != std::string::npos));
+  });
+  INFO(fate.said);
+  CHECK_FALSE(fate.ended_well);
+  CHECK(fate.said.find("accesses.cu") != std::string::npos);
+  CHECK((fate.said.find("stack-buffer-overflow") != std::string::npos ||
+         fate.said.find("out of bounds") != std::string::npos));
 #else
   emulation::restart({});
   Stand stand;
@@ -106,6 +123,19 @@ TEST_CASE("holes: in the checked mode every kernel's accesses are seen") {
     INFO(counters.kernel);
     CHECK((counters.accesses > 0) == emulation::checked());
   }
+}
+
+TEST_CASE("holes: a kernel that never waits and never ends ends the program, which says where it was") {
+  const Fate fate = fate_of([] {
+    emulation::restart({.seconds_to_end = 1});
+    Stand stand;
+    stand.note(probes::spin(stand.zeros<uint32_t>(1)));
+    stand.finish();
+  });
+  INFO(fate.said);
+  CHECK_FALSE(fate.ended_well);
+  CHECK(fate.said.find("kernel spin_kernel, thread (0,0,0) of block (0,0,0)") != std::string::npos);
+  CHECK(fate.said.find("probes/streams.cu:") != std::string::npos);
 }
 
 }  // namespace shardscope::test

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "kernels/base/error.hpp"
-#include "tests/emulation/symbols.hpp"
+#include "tests/emulation/watchdog.hpp"
 
 namespace shardscope::emulation {
 namespace {
@@ -67,6 +67,7 @@ BlockId Machine::new_block_ids(const GridRecord& grid) {
 // --------------------------------------------------------------------------------------------------
 
 void Machine::run(Source& source, const std::function<bool()>& done) {
+  const Watchdog watchdog(options_.seconds_to_end);
   grid_event_ = true;
   idle_progress_ = progress_ - 1;
   while (!stopped_ && !done()) {
@@ -133,6 +134,10 @@ Thread* Machine::pop_ready(Block& block) {
 }
 
 void Machine::hand_over(Thread& thread) {
+  if (thread.fibre.overflowed()) {
+    stop(Fault::kForeignLocal, thread, thread.place,
+         [] { return fmt::format("the stack of {} bytes has overflowed", Fibre::stack_bytes()); });
+  }
   Thread* next = nullptr;
   if (!grid_event_ && !(seeded() && random_below(8) == 0)) next = pop_ready(*thread.block);
   running_ = next;

@@ -119,6 +119,12 @@ struct Warp {
   LaneClocks clocks[32];                  // [lane] what it knows of the others; its own is its step
 };
 
+/// Flags and atomics at one address: what their releases published.
+struct FlagFacts {
+  KnowledgePtr device[kMostDevices];
+  KnowledgePtr system;
+};
+
 struct Block {
   void begin(Grid& its_grid, int64_t its_number);
   /// Nobody in it can go on, and nobody outside can change that.
@@ -139,6 +145,7 @@ struct Block {
   uint32_t epoch = 1;
   bool triggered = false;  // grid_dependency_launch, or ended
   std::unique_ptr<SharedMemory> shared;
+  std::unordered_map<const void*, FlagFacts> flags;  // in shared memory
   RequestCounter requests;
 };
 
@@ -197,12 +204,6 @@ class Source {
 
  protected:
   ~Source() = default;
-};
-
-/// Flags and atomics at one address: what their releases published.
-struct FlagFacts {
-  KnowledgePtr device[kMostDevices];
-  KnowledgePtr system;
 };
 
 class Machine {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <memory>
 
 #include "kernels/base/error.hpp"
 
@@ -76,6 +77,13 @@ Allocation::Allocation(int its_device, int64_t its_number, std::byte* its_begin,
       written(its_bytes),
       shadow(its_bytes) {}
 
+void Allocation::forget_bytes() {
+  std::destroy_at(&written);
+  std::construct_at(&written, 0);
+  std::destroy_at(&shadow);
+  std::construct_at(&shadow, 0);
+}
+
 std::string Allocation::description() const {
   const std::string where = device == kPinned ? "pinned host memory" : fmt::format("device {}", device);
   return fmt::format("allocation {} ({} bytes, {}{}{})", number, bytes, where, label.empty() ? "" : ", ", label);
@@ -96,19 +104,38 @@ Allocation* DeviceMemory::allocate(int device, int64_t bytes, int64_t limit_byte
   // The first chunk begins with a gap, which also makes the address a multiple of 256 and of nothing larger, as
   // cudaMalloc promises no more. A gap of at least as much follows the last byte.
   constexpr int64_t kGapBytes = 256;
+  constexpr int64_t kPageBytes = 4096;
   const int64_t chunk_count = (bytes + 2 * kGapBytes + kChunkBytes - 1) / kChunkBytes;
-  if ((next_chunk_[device] + chunk_count) * kChunkBytes > kRegionBytes) return nullptr;
-  const int64_t first_chunk = device * (kRegionBytes / kChunkBytes) + next_chunk_[device];
-  next_chunk_[device] += chunk_count;
+  const int64_t in_region = free_chunks(device, chunk_count);
+  if (in_region < 0) return nullptr;
+  const int64_t first_chunk = device * (kRegionBytes / kChunkBytes) + in_region;
+  next_chunk_[device] = in_region + chunk_count;
   std::byte* const chunk = begin_ + first_chunk * kChunkBytes;
   require(mprotect(chunk, static_cast<size_t>(chunk_count * kChunkBytes), PROT_READ | PROT_WRITE) == 0,
           "emulation: no memory for an allocation");
-  std::memset(chunk, kPoison, static_cast<size_t>(bytes > kFilledBytes ? (1 << 20) : chunk_count * kChunkBytes));
+  // Only what holds the bytes and gaps: small allocations are to cost a page, not a chunk.
+  const int64_t pages_bytes = (bytes + 2 * kGapBytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  std::memset(chunk, kPoison, static_cast<size_t>(bytes > kFilledBytes ? (1 << 20) : pages_bytes));
   Allocation& allocation =
       allocations_.emplace_back(device, static_cast<int64_t>(allocations_.size()) + 1, chunk + kGapBytes, bytes);
   std::fill_n(chunks_ + first_chunk, chunk_count, static_cast<uint32_t>(allocations_.size()));
   used_bytes_[device] += bytes;
   return &allocation;
+}
+
+int64_t DeviceMemory::free_chunks(int device, int64_t count) const {
+  constexpr int64_t kChunks = kRegionBytes / kChunkBytes;
+  const uint32_t* const owners = chunks_ + device * kChunks;
+  for (const bool from_the_begin : {false, true}) {
+    int64_t first = from_the_begin ? 0 : next_chunk_[device];
+    int64_t end = first;
+    while (end < kChunks && end - first < count) {
+      const uint32_t owner = owners[end++];
+      if (owner != 0 && !allocations_[owner - 1].freed) first = end;
+    }
+    if (end - first == count) return first;
+  }
+  return -1;
 }
 
 bool DeviceMemory::free(void* begin) {
@@ -122,6 +149,7 @@ bool DeviceMemory::free(void* begin) {
   const int64_t bytes = (allocation->begin + allocation->bytes - chunk + kChunkBytes - 1) / kChunkBytes * kChunkBytes;
   madvise(chunk, static_cast<size_t>(bytes), MADV_DONTNEED);
   mprotect(chunk, static_cast<size_t>(bytes), PROT_NONE);
+  allocation->forget_bytes();
   return true;
 }
 

@@ -1,6 +1,6 @@
 // The memory of the emulated machine: an address region for each device and one for pinned host memory, allocations
-// with gaps between them, never at an address again; and the shared memory of a block. Knows bounds, life time and
-// which bytes were written; who may access what is the checker's business.
+// with gaps between them, at an address again as late as possible; and the shared memory of a block. Knows bounds, life
+// time and which bytes were written; who may access what is the checker's business.
 #pragma once
 
 #include <cstddef>
@@ -49,6 +49,8 @@ struct Allocation {
   WrittenBytes written;
   Shadow shadow;
 
+  /// Lets go of what is known about its bytes: it has been freed.
+  void forget_bytes();
   std::string description() const;  // "allocation 3 (4096 bytes, device 0, weights)"
 };
 
@@ -62,7 +64,8 @@ class DeviceMemory {
   /// Filled with 0xFF, which is NaN in fp16, bf16 and fp32 (above a GiB only the first MiB is, to save time). nullptr
   /// if the device's limit does not allow it.
   Allocation* allocate(int device, int64_t bytes, int64_t limit_bytes);
-  /// False if `begin` is no allocation of `device` that lives. The bytes become inaccessible to the host.
+  /// False if `begin` is no allocation that lives. The bytes become inaccessible to the host, and the address belongs
+  /// to a dead allocation until the device's region has been used up once.
   bool free(void* begin);
 
   /// True for every address of the regions, in an allocation or not.
@@ -79,11 +82,15 @@ class DeviceMemory {
   static constexpr int64_t kAllBytes = kRegionBytes * (kMostDevices + 1);
   static constexpr int64_t kChunkBytes = 64 << 10;  // an allocation begins in a chunk of its own
 
+  /// The first of that many chunks of the device's region that no live allocation has: the next ones, from the begin
+  /// again after the end. -1 if there are none.
+  int64_t free_chunks(int device, int64_t count) const;
+
   std::byte* begin_;
-  int64_t next_chunk_[kMostDevices + 1] = {};
+  int64_t next_chunk_[kMostDevices + 1] = {};  // of the region
   int64_t used_bytes_[kMostDevices + 1] = {};
   std::deque<Allocation> allocations_;
-  uint32_t* chunks_;  // [all chunks] 1 + index of the allocation that lies there, 0: none
+  uint32_t* chunks_;  // [all chunks] 1 + index of the allocation that lay there last, 0: none
 };
 
 /// The shared memory of one block: its variables with gaps between them.

@@ -1,6 +1,7 @@
 #include "tests/emulation/order.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace shardscope::emulation {
 
@@ -26,8 +27,13 @@ bool Knowledge::complete(BlockId block) const {
 
 bool Knowledge::covers(const Stamp& stamp) const {
   if (complete(stamp.block)) return true;
-  const auto facts = blocks_.find(stamp.block);
-  return facts != blocks_.end() && facts->second.covers(stamp);
+  const auto entry = const_cast<Knowledge&>(*this).place_of(stamp.block);
+  return entry != blocks_.end() && entry->block == stamp.block && entry->facts->covers(stamp);
+}
+
+std::vector<Knowledge::Entry>::iterator Knowledge::place_of(BlockId block) {
+  return std::lower_bound(blocks_.begin(), blocks_.end(), block,
+                          [](const Entry& entry, BlockId wanted) { return entry.block < wanted; });
 }
 
 void Knowledge::add_complete(BlockId begin, BlockId end) {
@@ -40,16 +46,51 @@ void Knowledge::add_complete(BlockId begin, BlockId end) {
     ++last;
   }
   complete_.insert(complete_.erase(first, last), added);
-  blocks_.erase(blocks_.lower_bound(begin), blocks_.lower_bound(end));
+  blocks_.erase(place_of(begin), place_of(end));
 }
 
+namespace {
+
+std::shared_ptr<const BlockFacts> joined_facts(const std::shared_ptr<const BlockFacts>& a,
+                                               const std::shared_ptr<const BlockFacts>& b) {
+  if (a == b) return a;
+  auto both = std::make_shared<BlockFacts>(*a);
+  both->join(*b);
+  return both;
+}
+
+}  // namespace
+
 void Knowledge::add(BlockId block, const BlockFacts& facts) {
-  if (!complete(block)) blocks_[block].join(facts);
+  if (complete(block)) return;
+  const auto entry = place_of(block);
+  const auto added = std::make_shared<const BlockFacts>(facts);
+  if (entry != blocks_.end() && entry->block == block) {
+    entry->facts = joined_facts(entry->facts, added);
+  } else {
+    blocks_.insert(entry, {block, added});
+  }
 }
 
 void Knowledge::join(const Knowledge& other) {
+  std::vector<Entry> both;
+  both.reserve(blocks_.size() + other.blocks_.size());
+  auto mine = blocks_.begin();
+  auto theirs = other.blocks_.begin();
+  while (mine != blocks_.end() || theirs != other.blocks_.end()) {
+    if (theirs == other.blocks_.end() || (mine != blocks_.end() && mine->block < theirs->block)) {
+      both.push_back(std::move(*mine++));
+    } else if (mine == blocks_.end() || theirs->block < mine->block) {
+      if (!complete(theirs->block)) both.push_back(*theirs);
+      ++theirs;
+    } else {
+      both.push_back({mine->block, joined_facts(mine->facts, theirs->facts)});
+      ++mine;
+      ++theirs;
+    }
+  }
+  blocks_ = std::move(both);
   for (const Interval& interval : other.complete_) add_complete(interval.begin, interval.end);
-  for (const auto& [block, facts] : other.blocks_) add(block, facts);
 }
 
 KnowledgePtr joined(const KnowledgePtr& a, const KnowledgePtr& b) {

@@ -64,8 +64,14 @@ class Knowledge {
     BlockId begin;
     BlockId end;
   };
+  struct Entry {
+    BlockId block;
+    std::shared_ptr<const BlockFacts> facts;  // shared between copies: thousands of blocks publish to one counter
+  };
+  std::vector<Entry>::iterator place_of(BlockId block);
+
   std::vector<Interval> complete_;  // sorted, apart from each other: blocks of complete grids
-  std::map<BlockId, BlockFacts> blocks_;
+  std::vector<Entry> blocks_;       // sorted by block
 };
 
 /// nullptr knows nothing.

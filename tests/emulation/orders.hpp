@@ -17,7 +17,7 @@ namespace shardscope::test {
 inline std::string unread_reports() {
   std::string text;
   for (const emulation::Report& report : emulation::take_reports()) {
-    text += std::string(emulation::name(report.fault)) + ": " + report.message + "; ";
+    text += report.message + "; ";
   }
   return text;
 }

@@ -44,8 +44,9 @@ Outcome run(const Bug& bug, bool planted, uint64_t seed) {
 }
 
 std::vector<BugFile> all_files() {
-  return {shared_memory_bugs(), warp_bugs(),     copy_bugs(),   bounds_bugs(), width_bugs(),
-          block_order_bugs(),   protocol_bugs(), stream_bugs(), device_bugs(), dependent_launch_bugs()};
+  return {shared_memory_bugs(),   warp_bugs(),   copy_bugs(),     bounds_bugs(), width_bugs(),
+          block_order_bugs(),     atomic_bugs(), protocol_bugs(), stream_bugs(), device_bugs(),
+          dependent_launch_bugs()};
 }
 
 /// Where the report must point: `all` lines must be named, and one of `either` if there is any.

@@ -24,8 +24,8 @@ bool compatible_atomics(const Access& a, const Access& b) {
   return a.atomic && b.atomic && (a.device == b.device || (a.system && b.system));
 }
 
-bool conflicts(const Access& earlier, const Access& access, const Observer& observer) {
-  return earlier.block != 0 && !compatible_atomics(earlier, access) && !observer.knows(earlier);
+bool same_thread(const Access& a, const Access& b) {
+  return a.block == b.block && a.thread == b.thread;
 }
 
 }  // namespace
@@ -48,8 +48,7 @@ class Shadow::Parts {
     if (cell.parts == 0) {
       require(used < kMost, "emulation: too many small accesses for the shadow memory");
       for (Cell& part : pool[used]) {
-        part.writer = cell.writer;
-        std::copy(std::begin(cell.others), std::end(cell.others), std::begin(part.others));
+        part = cell;
         part.parts = 0;
       }
       cell.parts = ++used;
@@ -98,38 +97,50 @@ bool Shadow::note_cell(Cell& cell, int64_t cell_bytes, int64_t begin, int64_t en
     }
     return false;
   }
-  Access* const earlier[] = {&cell.writer, &cell.others[0], &cell.others[1]};
-  for (const Access* one : earlier) {
-    if ((write || one->wrote) && conflicts(*one, access, observer)) {
-      *race = {*one};
-      return true;
-    }
-  }
-  if (!write) {
-    cell.keep(access, observer);
-    return false;
-  }
-  const Access former = cell.writer;
-  cell.writer = access;
-  cell.writer.wrote = true;
-  // Whoever knows this write knows what it knew; what it did not know (of atomics, both) stays on its own.
-  for (Access& other : cell.others) {
-    if (observer.knows(other)) other = {};
-  }
-  if (former.block != 0 && !observer.knows(former)) cell.keep(former, observer);
+  if (cell.conflict(write, access, observer, race)) return true;
+  cell.keep(write, access, observer);
   return false;
 }
 
-/// Puts an access beside the last write. One that the observer knows, or of the same thread, gives way to it. Otherwise
-/// two are kept: of different threads, since a later write by one of them conflicts with the other.
-void Shadow::Cell::keep(const Access& access, const Observer& observer) {
-  for (Access& other : others) {
-    if (other.block == 0 || (other.block == access.block && other.thread == access.thread) || observer.knows(other)) {
-      other = access;
-      return;
+bool Shadow::Cell::conflict(bool write, const Access& access, const Observer& observer, Race* race) const {
+  const auto meets = [&](const Access& earlier) {
+    if (earlier.block == 0 || compatible_atomics(earlier, access)) return false;
+    // Loads of what is under way find bytes that nobody has written yet. What ends it is the thread's own.
+    const bool under_way = earlier.pending && write && !(access.completes && same_thread(earlier, access));
+    if (!under_way && observer.knows(earlier)) return false;
+    *race = {earlier};
+    return true;
+  };
+  if (meets(plain_write) || meets(atomic_writes[0]) || meets(atomic_writes[1])) return true;
+  return write && (meets(plain_reads[0]) || meets(plain_reads[1]) || meets(atomic_read));
+}
+
+void Shadow::Cell::keep(bool write, const Access& access, const Observer& observer) {
+  // The place of one that the new access knows or is of the same thread, of none, or of one of the same block if it can
+  // be.
+  const auto replace = [&](Access* first, int count) {
+    int chosen = first[0].block == access.block ? 0 : count - 1;
+    for (int i = 0; i < count; ++i) {
+      const Access& earlier = first[i];
+      if (earlier.block == 0 || same_thread(earlier, access) || (!earlier.pending && observer.knows(earlier))) {
+        chosen = i;
+        break;
+      }
     }
+    first[chosen] = access;
+    first[chosen].wrote = write;
+  };
+  if (!write) {
+    access.atomic ? replace(&atomic_read, 1) : replace(plain_reads, 2);
+  } else if (access.atomic) {
+    replace(atomic_writes, 2);
+  } else {
+    // Without a conflict it knows all that was here.
+    const uint32_t its_parts = parts;
+    *this = Cell{};
+    parts = its_parts;
+    replace(&plain_write, 1);
   }
-  others[others[0].block == access.block ? 0 : 1] = access;
 }
 
 }  // namespace shardscope::emulation

@@ -1,7 +1,7 @@
-// Shadow memory of the race check: for each piece of memory the last write and
-// two reads that a later access may conflict with. Pieces are 16 bytes and are
-// split into 4 and then 1 when an access is smaller, so that wide loads cost
-// one look.
+// Shadow memory of the race check: for each piece of memory the accesses that a later one may conflict with. A record
+// gives way only to one that conflicts with all that it conflicts with: hence plain and atomic ones apart. Of reads and
+// of atomic writes that do not know each other, two are kept. Pieces are 16 bytes and are split into 4 and then 1 when
+// an access is smaller, so that wide loads cost one look.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,11 @@ struct Access {
   uint16_t thread = 0;
   uint8_t device = 0;
   bool atomic : 1 = false;
-  bool system : 1 = false;  // of an atomic: its scope is the system
-  bool copy : 1 = false;    // by a copy or fill of the runtime
-  bool wrote : 1 = false;   // the shadow's own: set for writes
+  bool system : 1 = false;     // of an atomic: its scope is the system
+  bool copy : 1 = false;       // by a copy or fill of the runtime
+  bool wrote : 1 = false;      // the shadow's own: set for writes
+  bool pending : 1 = false;    // by a cp.async that nobody has waited for: no store may meet it, whatever its order
+  bool completes : 1 = false;  // the end of such a copy
 
   Stamp stamp() const { return {block, epoch, step, thread}; }
 };
@@ -65,13 +67,17 @@ class Shadow {
 
  private:
   struct Cell {
-    Access writer;
-    Access others[2];
-
-    void keep(const Access& access, const Observer& observer);
+    Access plain_write;
+    Access atomic_writes[2];
+    Access plain_reads[2];
+    Access atomic_read;
     uint32_t parts = 0;  // 0: whole; else 1 + index of the four cells that it was split into
+    uint32_t unused = 0;
+
+    bool conflict(bool write, const Access& access, const Observer& observer, Race* race) const;
+    void keep(bool write, const Access& access, const Observer& observer);
   };
-  static_assert(sizeof(Cell) == 64);
+  static_assert(sizeof(Cell) == 128);
   class Parts;
 
   bool note_cell(Cell& cell, int64_t cell_bytes, int64_t begin, int64_t end, bool write, const Access& access,

@@ -1,5 +1,5 @@
-// What lies between kernels in the emulation: streams, events, devices, programmatic dependent launch, launches that
-// the runtime refuses, waits with a limit, and errors that stay.
+// What lies between kernels in the emulation: streams, events, devices, programmatic dependent launch, and waits with a
+// limit.
 #include <catch2/catch.hpp>
 
 #include <cstdint>
@@ -79,6 +79,38 @@ TEST_CASE("stream: an event orders two streams") {
   });
 }
 
+TEST_CASE("stream: an event that two streams recorded stands for the second record") {
+  under_orders([](Stand& stand) {
+    int* const words = stand.zeros<int>(4);
+    stand.finish();
+    const cudaStream_t second = new_stream(stand);
+    const cudaStream_t first = new_stream(stand);  // later in turn
+    const cudaStream_t waiting = new_stream(stand);
+    cudaEvent_t event = nullptr;
+    stand.note(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    stand.note(probes::add(words, 1, words + 1, first));
+    stand.note(cudaEventRecord(event, first));
+    stand.note(probes::add(words, 2, words + 2, second));
+    stand.note(cudaEventRecord(event, second));
+    stand.note(cudaStreamWaitEvent(waiting, event, 0));
+    stand.note(cudaEventDestroy(event));
+    stand.note(probes::add(words + 2, 1, words + 3, waiting));
+    CHECK(stand.first(words + 3) == 3);
+  });
+}
+
+TEST_CASE("stream: what is in a destroyed stream still runs, and synchronising the device waits for it") {
+  under_orders([](Stand& stand) {
+    int* const words = stand.zeros<int>(2);
+    stand.finish();
+    const cudaStream_t stream = new_stream(stand);
+    stand.note(probes::add(words, 7, words + 1, stream));
+    stand.note(cudaStreamDestroy(stream));
+    CHECK(cudaStreamSynchronize(stream) == cudaErrorInvalidResourceHandle);
+    CHECK(stand.first(words + 1) == 7);
+  });
+}
+
 TEST_CASE("devices: kernels of several devices run at the same time and see each other's flags") {
   const int devices = GENERATE(2, 3, 8);
   under_orders(
@@ -150,7 +182,7 @@ TEST_CASE("programmatic launch: a kernel launched otherwise does not start early
 TEST_CASE("wait_at_least: returns what it waited for, gives up at its limit, and when told to") {
   under_orders([](Stand& stand) {
     uint32_t* const flag = stand.upload(std::vector<uint32_t>{5});
-    int* const out = stand.zeros<int>(4);
+    int* const out = stand.upload(std::vector<int>{7, 7, 7, 7, 7});
     uint32_t* abort_word = nullptr;
     stand.note(cudaHostAlloc(reinterpret_cast<void**>(&abort_word), sizeof(uint32_t), cudaHostAllocMapped));
     if (abort_word == nullptr) return;
@@ -160,69 +192,13 @@ TEST_CASE("wait_at_least: returns what it waited for, gives up at its limit, and
     stand.note(
         probes::wait_with_limit(flag, 6, abort_word, kMinute, out + 1, nullptr));  // a minute of the device's clock
     stand.note(probes::wait_with_limit(flag, 0xFFFFFFF0u, abort_word, kMinute, out + 2, nullptr));  // 5 is past it
+    stand.note(probes::wait_with_limit(flag, 6, nullptr, kMinute, out + 4, nullptr));  // without an abort word
     stand.finish();
     *abort_word = 1;
     stand.note(probes::wait_with_limit(flag, 6, abort_word, kMinute, out + 3, nullptr));
-    CHECK(stand.download(out, 4) == std::vector<int>{1, 0, 1, 0});
+    CHECK(stand.download(out, 5) == std::vector<int>{1, 0, 1, 0, 0});
     stand.note(cudaFreeHost(abort_word));
   });
-}
-
-TEST_CASE("launch: what the runtime refuses, with its errors") {
-  emulation::restart({});
-  Stand stand;
-  uint32_t* const out = stand.unwritten<uint32_t>(2048);
-  const auto error = [&](dim3 grid, dim3 block, size_t shared_bytes = 0) {
-    const cudaError_t returned = probes::identify(grid, block, out, shared_bytes);
-    CHECK(cudaGetLastError() == returned);     // read once,
-    CHECK(cudaGetLastError() == cudaSuccess);  // then gone
-    return returned;
-  };
-  CHECK(error(1, 1025) == cudaErrorInvalidConfiguration);
-  CHECK(error(1, dim3(32, 33)) == cudaErrorInvalidConfiguration);
-  CHECK(error(1, dim3(1, 1, 65)) == cudaErrorInvalidConfiguration);
-  CHECK(error(0, 32) == cudaErrorInvalidConfiguration);
-  CHECK(error(dim3(1, 0), 32) == cudaErrorInvalidConfiguration);
-  CHECK(error(1, 0) == cudaErrorInvalidConfiguration);
-  CHECK(error(1, 32, 48 * 1024 + 1) == cudaErrorInvalidValue);
-  CHECK(error(1, 32, 48 * 1024) == cudaSuccess);
-  CHECK(probes::allow_identify_shared_bytes(100 * 1024) == cudaSuccess);
-  CHECK(error(1, 32, 100 * 1024) == cudaSuccess);
-  CHECK(error(1, 32, 100 * 1024 + 1) == cudaErrorInvalidValue);
-  CHECK(probes::allow_identify_shared_bytes(1024 * 1024) == cudaErrorInvalidValue);
-  CHECK(cudaGetLastError() == cudaErrorInvalidValue);
-  CHECK(error(2, 1024) == cudaSuccess);
-  stand.finish();
-  CHECK(stand.error() == cudaSuccess);
-  CHECK(unread_reports() == "");
-}
-
-TEST_CASE("errors: after a fault every call fails until a restart") {
-  emulation::restart({});
-  Stand stand;
-  int* const words = stand.counting<int>(2);
-  stand.finish();
-  REQUIRE(stand.error() == cudaSuccess);
-  CHECK(probes::trap(nullptr) == cudaSuccess);  // found when the stream runs
-  CHECK(cudaDeviceSynchronize() == cudaErrorLaunchFailure);
-  CHECK(cudaDeviceSynchronize() == cudaErrorLaunchFailure);
-  CHECK(cudaGetLastError() == cudaErrorLaunchFailure);
-  CHECK(cudaGetLastError() == cudaErrorLaunchFailure);
-  void* memory = nullptr;
-  CHECK(cudaMalloc(&memory, 16) == cudaErrorLaunchFailure);
-  int word = 0;
-  CHECK(cudaMemcpy(&word, words, sizeof word, cudaMemcpyDeviceToHost) == cudaErrorLaunchFailure);
-  CHECK(probes::add(words, 1, words + 1, nullptr) == cudaErrorLaunchFailure);
-  CHECK(emulation::take_reports().size() == 1);
-  CHECK(emulation::take_reports().empty());
-
-  emulation::restart({});
-  Stand after;
-  int* const fresh = after.counting<int>(2, 40);
-  after.note(probes::add(fresh, 1, fresh + 1, nullptr));
-  CHECK(after.download(fresh, 2) == std::vector<int>{40, 41});
-  CHECK(after.error() == cudaSuccess);
-  CHECK(unread_reports() == "");
 }
 
 TEST_CASE("streams: work waits for a call that synchronises, and a launch keeps its arguments") {

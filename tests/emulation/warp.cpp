@@ -70,6 +70,7 @@ void order_lanes(Block& block, const Thread& thread, uint32_t mask) {
 int source_lane(call::Shuffle kind, int lane, int argument, int width) {
   const int segment = lane / width * width;
   int source = lane;
+  argument &= 31;
   switch (kind) {
     case call::Shuffle::kIndex:
       return segment + (argument & (width - 1));

@@ -20,11 +20,12 @@ using probes::ShuffleKind;
 constexpr int kLanes = 32;
 constexpr uint32_t kFull = 0xFFFFFFFFu;
 
-/// The lane whose value `lane` gets.
+/// The lane whose value `lane` gets. The instruction takes five bits of the argument.
 int source_of(ShuffleKind kind, int lane, int argument, int width) {
   const int begin = lane / width * width;
   const int end = begin + width;
   int source = lane;
+  if (kind != ShuffleKind::kIndex) argument = (argument % 32 + 32) % 32;
   switch (kind) {
     case ShuffleKind::kIndex:
       return begin + (argument % width + width) % width;
@@ -74,7 +75,7 @@ TEST_CASE("shuffle: each kind, width and mask gives each lane its source's value
   for (const ShuffleKind kind : {ShuffleKind::kIndex, ShuffleKind::kUp, ShuffleKind::kDown, ShuffleKind::kXor}) {
     for (const uint32_t mask : {kFull, 0x0000FFFFu, 0xFFFF0000u, 0x55555555u, 0x001FFFFFu, 0x00000100u}) {
       for (const int width : {32, 16, 8, 2, 1}) {
-        for (const int argument : {0, 1, 2, 3, 5, 7, 15, 16, 17, 31}) {
+        for (const int argument : {0, 1, 2, 3, 5, 7, 15, 16, 17, 31, 33, 38, 95, -1, -3}) {
           INFO("kind " << static_cast<int>(kind) << ", mask " << mask << ", width " << width << ", " << argument);
           tried += shuffle_is_right<int>(kind, mask, width, std::vector<int>(kLanes, argument)) ? 1 : 0;
         }
@@ -218,6 +219,31 @@ TEST_CASE("mma_m16n8k16: d += a b with fragments as the PTX ISA lays them out") 
     stand.note(probes::multiply_tile(bf16, stand.upload(a), stand.upload(b), out));
     CHECK(stand.download(out, d.size()) == expected);
   });
+}
+
+TEST_CASE("shuffle: a coordinate of a thread is a number") {
+  emulation::restart({});
+  Stand stand;
+  unsigned* const out = stand.unwritten<unsigned>(kLanes);
+  stand.note(probes::reverse_lanes(out));
+  const std::vector<unsigned> lanes = stand.download(out, kLanes);
+  for (unsigned lane = 0; lane < kLanes; ++lane) CHECK(lanes[lane] == kLanes - 1 - lane);
+  CHECK(unread_reports() == "");
+}
+
+TEST_CASE("numbers: conversions of what has no place in the result") {
+  emulation::restart({});
+  Stand stand;
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> values = {std::nanf(""), infinity, -infinity, 3e9f, -3e9f, 2.5f, -0.5f, 0.75f};
+  const size_t count = values.size();
+  int* const rounded = stand.unwritten<int>(count);
+  float* const saturated = stand.unwritten<float>(count);
+  stand.note(probes::convert(stand.upload(values), static_cast<unsigned>(count), rounded, saturated));
+  // CUDA C++ Programming Guide and PTX ISA, cvt: saturates, NaN becomes 0; ties go to even.
+  CHECK(stand.download(rounded, count) == std::vector<int>{0, INT_MAX, INT_MIN, INT_MAX, INT_MIN, 2, 0, 1});
+  CHECK(stand.download(saturated, count) == std::vector<float>{0, 1, 0, 1, 0, 1, 0, 0.75f});
+  CHECK(unread_reports() == "");
 }
 
 }  // namespace shardscope::test

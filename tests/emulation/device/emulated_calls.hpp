@@ -17,7 +17,7 @@ struct Site {
   bool operator==(const Site&) const = default;
 };
 
-enum class Scope : uint8_t { kBlock, kDevice, kSystem };
+enum class Scope : uint8_t { kDevice, kSystem };
 enum class Order : uint8_t { kRelaxed, kAcquire, kRelease };
 enum class Update : uint8_t { kAdd, kExchange, kMax, kMin, kCompareExchange };
 enum class Shuffle : uint8_t { kIndex, kUp, kDown, kXor };

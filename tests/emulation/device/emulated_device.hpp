@@ -107,6 +107,10 @@ SHARDSCOPE_INLINE void __syncwarp(unsigned mask = 0xFFFFFFFFu,
 
 namespace shardscope::emulation {
 
+/// What a shuffle of a T gives: a T, or a number for a built-in variable's coordinate.
+template <class T>
+using Value = std::conditional_t<std::is_empty_v<T>, unsigned, T>;
+
 template <class T>
 SHARDSCOPE_INLINE T shuffled(call::Shuffle kind, unsigned mask, T value, int lane, int width, call::Site site) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 2, "shuffles move 2, 4 or 8 bytes");
@@ -124,27 +128,28 @@ SHARDSCOPE_INLINE T shuffled(call::Shuffle kind, unsigned mask, T value, int lan
 }  // namespace shardscope::emulation
 
 template <class T>
-SHARDSCOPE_INLINE T __shfl_sync(unsigned mask, T value, int lane, int width = 32,
-                                shardscope::emulation::call::Site site = SHARDSCOPE_HERE) {
-  return shardscope::emulation::shuffled(shardscope::emulation::call::Shuffle::kIndex, mask, value, lane, width, site);
+SHARDSCOPE_INLINE shardscope::emulation::Value<T> __shfl_sync(
+    unsigned mask, T value, int lane, int width = 32, shardscope::emulation::call::Site site = SHARDSCOPE_HERE) {
+  return shardscope::emulation::shuffled<shardscope::emulation::Value<T>>(shardscope::emulation::call::Shuffle::kIndex,
+                                                                          mask, value, lane, width, site);
 }
 template <class T>
-SHARDSCOPE_INLINE T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,
-                                   shardscope::emulation::call::Site site = SHARDSCOPE_HERE) {
-  return shardscope::emulation::shuffled(shardscope::emulation::call::Shuffle::kUp, mask, value,
-                                         static_cast<int>(delta), width, site);
+SHARDSCOPE_INLINE shardscope::emulation::Value<T> __shfl_up_sync(
+    unsigned mask, T value, unsigned delta, int width = 32, shardscope::emulation::call::Site site = SHARDSCOPE_HERE) {
+  return shardscope::emulation::shuffled<shardscope::emulation::Value<T>>(
+      shardscope::emulation::call::Shuffle::kUp, mask, value, static_cast<int>(delta), width, site);
 }
 template <class T>
-SHARDSCOPE_INLINE T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
-                                     shardscope::emulation::call::Site site = SHARDSCOPE_HERE) {
-  return shardscope::emulation::shuffled(shardscope::emulation::call::Shuffle::kDown, mask, value,
-                                         static_cast<int>(delta), width, site);
+SHARDSCOPE_INLINE shardscope::emulation::Value<T> __shfl_down_sync(
+    unsigned mask, T value, unsigned delta, int width = 32, shardscope::emulation::call::Site site = SHARDSCOPE_HERE) {
+  return shardscope::emulation::shuffled<shardscope::emulation::Value<T>>(
+      shardscope::emulation::call::Shuffle::kDown, mask, value, static_cast<int>(delta), width, site);
 }
 template <class T>
-SHARDSCOPE_INLINE T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32,
-                                    shardscope::emulation::call::Site site = SHARDSCOPE_HERE) {
-  return shardscope::emulation::shuffled(shardscope::emulation::call::Shuffle::kXor, mask, value, lane_mask, width,
-                                         site);
+SHARDSCOPE_INLINE shardscope::emulation::Value<T> __shfl_xor_sync(
+    unsigned mask, T value, int lane_mask, int width = 32, shardscope::emulation::call::Site site = SHARDSCOPE_HERE) {
+  return shardscope::emulation::shuffled<shardscope::emulation::Value<T>>(shardscope::emulation::call::Shuffle::kXor,
+                                                                          mask, value, lane_mask, width, site);
 }
 SHARDSCOPE_INLINE unsigned __ballot_sync(unsigned mask, int predicate,
                                          shardscope::emulation::call::Site site = SHARDSCOPE_HERE) {
@@ -211,7 +216,6 @@ SHARDSCOPE_INLINE void __nanosleep(unsigned) {
 
 #define __expf(x) (std::exp(static_cast<float>(x)))
 #define __logf(x) (std::log(static_cast<float>(x)))
-#define __exp2f(x) (std::exp2(static_cast<float>(x)))
 #define __sinf(x) (std::sin(static_cast<float>(x)))
 #define __cosf(x) (std::cos(static_cast<float>(x)))
 SHARDSCOPE_INLINE float rsqrtf(float x) {
@@ -230,7 +234,7 @@ SHARDSCOPE_INLINE float __frcp_rn(float x) {
   return 1.0f / x;
 }
 SHARDSCOPE_INLINE float __saturatef(float x) {
-  return std::clamp(x, 0.0f, 1.0f);
+  return x > 0.0f ? std::min(x, 1.0f) : 0.0f;  // NaN: 0
 }
 
 #define SHARDSCOPE_MIN_MAX(type)               \
@@ -266,6 +270,7 @@ SHARDSCOPE_INLINE float __int_as_float(int x) {
   return std::bit_cast<float>(x);
 }
 SHARDSCOPE_INLINE int __float2int_rn(float x) {
+  if (!(std::fabs(x) < 2147483648.0f)) return x > 0.0f ? 2147483647 : x < 0.0f ? -2147483647 - 1 : 0;  // NaN: 0
   return static_cast<int>(std::nearbyint(x));
 }
 SHARDSCOPE_INLINE int __popc(unsigned x) {
@@ -291,9 +296,6 @@ SHARDSCOPE_INLINE unsigned __byte_perm(unsigned x, unsigned y, unsigned selector
 SHARDSCOPE_INLINE int __dp4a(int a, int b, int sum) {
   for (int i = 0; i < 4; ++i) sum += static_cast<int8_t>(a >> (8 * i)) * static_cast<int8_t>(b >> (8 * i));
   return sum;
-}
-SHARDSCOPE_INLINE float2 __fmaf2(float2 a, float2 b, float2 c) {
-  return make_float2(std::fma(a.x, b.x, c.x), std::fma(a.y, b.y, c.y));
 }
 
 // ---- kernels/cuda/portable.cuh and ptx.cuh, for the CPU -------------------------------------------------------------

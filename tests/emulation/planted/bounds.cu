@@ -1,5 +1,9 @@
 // Planted bugs of addresses: past an allocation, before it, freed, of the host, of another device, misaligned, never
 // written; and offsets that wrap around in 32 bits.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "kernels/cuda/ptx.cuh"
 #include "tests/emulation/planted/planted.hpp"
 
@@ -117,6 +121,29 @@ bool run_host_pointer(Stand& stand) {
   return stand.download(out, 32) == std::vector<int>(32, 5);
 }
 
+/// The program's own file, mapped: read-only, and host memory all the same.
+template <bool kPlanted>
+__global__ void mapped_file(const int* values, int* out) {
+  out[threadIdx.x] = values[threadIdx.x];  // planted: mapped_file
+}
+
+bool run_mapped_file(Stand& stand) {
+  constexpr size_t kBytes = 128;
+  const int file = open("/proc/self/exe", O_RDONLY);
+  void* const mapped = mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE, file, 0);
+  close(file);
+  if (mapped == MAP_FAILED) return false;
+  const auto* const words = static_cast<const int*>(mapped);
+  const std::vector<int> contents(words, words + 32);
+  const int* const on_device = stand.upload(contents);
+  int* const out = stand.unwritten<int>(32);
+  stand.start({1, 32}, stand.planted() ? mapped_file<true> : mapped_file<false>, stand.planted() ? words : on_device,
+              out);
+  const bool right = stand.download(out, 32) == contents;
+  munmap(mapped, kBytes);
+  return right;
+}
+
 template <bool kPlanted>
 __global__ void freed_pointer(const int* values, int* out) {
   out[threadIdx.x] = values[threadIdx.x] + 1;  // planted: freed_pointer
@@ -210,6 +237,7 @@ BugFile bounds_bugs() {
           // 16 GiB before the shard, where there is no device memory at all.
           {"offset_wraps_around", run_offset_wraps_around, Fault::kHostMemory, Plain::kNotRun},
           {"host_pointer", run_host_pointer, Fault::kHostMemory},
+          {"mapped_file", run_mapped_file, Fault::kHostMemory},
           {"freed_pointer", run_freed_pointer, Fault::kUseAfterFree, Plain::kNotRun},
           {"peer_not_enabled", run_peer_not_enabled, Fault::kPeerAccess, Plain::kNothing, Orders::kEvery, 2},
           {"misaligned_wide_load", run_misaligned_wide_load, Fault::kMisaligned, Plain::kNotRun},

@@ -164,6 +164,34 @@ bool run_copy_target_stored_to(Stand& stand) {
   return stand.download(out, kLanes).back() == -1;
 }
 
+// ---- overwritten by another thread, in order after the begin of the copy, but not after its end ----
+
+template <bool kPlanted>
+__global__ void copy_source_overwritten_by_another(int* values, int* out) {
+  SHARDSCOPE_SHARED(int, tile, 4);
+  if (threadIdx.x == 0) {
+    cp_async16(tile, values);  // planted: copy_source_overwritten_by_another
+    cp_async_commit();
+    if constexpr (!kPlanted) cp_async_wait<0>();
+  }
+  __syncthreads();
+  if (threadIdx.x == 1) values[0] = -1;  // planted: copy_source_overwritten_by_another
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    cp_async_wait<0>();
+    *out = tile[0];
+  }
+}
+
+bool run_copy_source_overwritten_by_another(Stand& stand) {
+  int* const values = stand.counting<int>(4, 7);
+  int* const out = stand.unwritten<int>(1);
+  stand.start({1, kLanes},
+              stand.planted() ? copy_source_overwritten_by_another<true> : copy_source_overwritten_by_another<false>,
+              values, out);
+  return stand.first(out) == 7;
+}
+
 // ---- a thread that ends with copies under way ----
 
 template <bool kPlanted>
@@ -197,6 +225,8 @@ BugFile copy_bugs() {
               {"copy_past_end", run_copy_past_end, Fault::kOutOfBounds},
               {"copy_misaligned", run_copy_misaligned, Fault::kMisaligned},
               {"copy_source_overwritten", run_copy_source_overwritten, Fault::kGlobalRace, Plain::kWrongResult},
+              {"copy_source_overwritten_by_another", run_copy_source_overwritten_by_another, Fault::kGlobalRace,
+               Plain::kWrongResult},
               {"copy_target_stored_to", run_copy_target_stored_to, Fault::kSharedRace, Plain::kWrongResult},
               {"pending_copy", run_pending_copy, Fault::kPendingCopy, Plain::kReport},
           }};

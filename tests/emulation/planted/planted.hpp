@@ -58,6 +58,7 @@ BugFile copy_bugs();
 BugFile bounds_bugs();
 BugFile width_bugs();
 BugFile block_order_bugs();
+BugFile atomic_bugs();
 BugFile protocol_bugs();
 BugFile stream_bugs();
 BugFile device_bugs();

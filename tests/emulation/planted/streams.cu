@@ -1,5 +1,5 @@
 // Planted bugs of order between kernels and copies: a second stream that does not wait for the first, two collectives
-// that share one buffer, memory freed or overwritten while a kernel of another stream uses it.
+// that share one buffer, memory overwritten while a kernel of another stream uses it, calls taken for waits.
 #include "kernels/cuda/ptx.cuh"
 #include "tests/emulation/planted/planted.hpp"
 
@@ -91,6 +91,67 @@ bool run_event_recorded_too_early(Stand& stand) {
   return right;
 }
 
+// ---- an event that is recorded again: the wait stands for the record before it ----
+
+bool run_event_recorded_again(Stand& stand) {
+  int* const between = stand.counting<int>(kCount);
+  int* const out = stand.unwritten<int>(kCount);
+  stand.finish();
+  const cudaStream_t first = new_stream(stand);
+  const cudaStream_t second = new_stream(stand);
+  cudaEvent_t event = nullptr;
+  stand.note(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  stand.note(cudaEventRecord(event, first));
+  if (stand.planted()) stand.note(cudaStreamWaitEvent(second, event, 0));
+  stand.note(cudaMemsetAsync(between, 0, kCount * sizeof(int), first));
+  stand.note(cudaEventRecord(event, first));
+  if (!stand.planted()) stand.note(cudaStreamWaitEvent(second, event, 0));
+  stand.start({1, kCount, 0, second}, add<kSecond>, between, 1, out);
+  const bool right = stand.download(out, kCount).back() == 1;
+  destroy(stand, first);
+  destroy(stand, second);
+  return right;
+}
+
+// ---- calls of the host that return before the device has done the work ----
+
+enum class Call : uint8_t { kFill, kUpload, kCopy, kDestroy, kFree };
+
+template <Call kCall>
+bool run_call_is_no_wait(Stand& stand) {
+  const std::vector<int> zeros(kCount);
+  const int* const source = stand.zeros<int>(kCount);
+  int* const between = stand.counting<int>(kCount);
+  int* const out = stand.unwritten<int>(kCount);
+  int* const other = stand.unwritten<int>(kCount);
+  stand.finish();
+  const cudaStream_t first = new_stream(stand);
+  const cudaStream_t second = new_stream(stand);
+  switch (kCall) {
+    case Call::kFill:
+      stand.note(cudaMemset(between, 0, kCount * sizeof(int)));
+      break;
+    case Call::kUpload:
+      stand.note(cudaMemcpy(between, zeros.data(), kCount * sizeof(int), cudaMemcpyHostToDevice));
+      break;
+    case Call::kCopy:
+      stand.note(cudaMemcpy(between, source, kCount * sizeof(int), cudaMemcpyDeviceToDevice));
+      break;
+    case Call::kDestroy:
+    case Call::kFree:
+      stand.note(cudaMemsetAsync(between, 0, kCount * sizeof(int), first));
+      break;
+  }
+  if (!stand.planted()) stand.finish();
+  if (kCall == Call::kDestroy) stand.note(cudaStreamDestroy(first));
+  if (kCall == Call::kFree) stand.note(cudaFree(other));
+  stand.start({1, kCount, 0, second}, add<kSecond>, between, 1, out);
+  const bool right = stand.download(out, kCount).back() == 1;
+  if (kCall != Call::kDestroy) destroy(stand, first);
+  destroy(stand, second);
+  return right;
+}
+
 // ---- copies that overtake kernels of another stream ----
 
 enum class Direction : uint8_t { kUpload, kDownload };
@@ -157,6 +218,12 @@ BugFile stream_bugs() {
               bug("second_stream_does_not_wait", run_second_stream_does_not_wait, "both"),
               bug("next_step_overwrites_input", run_next_step_overwrites_input, "both"),
               bug("event_recorded_too_early", run_event_recorded_too_early, "both"),
+              bug("event_recorded_again", run_event_recorded_again, "load"),
+              bug("fill_is_no_wait", run_call_is_no_wait<Call::kFill>, "load"),
+              bug("upload_is_no_wait", run_call_is_no_wait<Call::kUpload>, "load"),
+              bug("copy_is_no_wait", run_call_is_no_wait<Call::kCopy>, "load"),
+              bug("stream_destroyed_is_no_wait", run_call_is_no_wait<Call::kDestroy>, "load"),
+              bug("free_is_no_wait", run_call_is_no_wait<Call::kFree>, "load"),
               bug("upload_beside_kernel", run_copy_beside_kernel<Direction::kUpload>, "load"),
               bug("download_beside_kernel", run_copy_beside_kernel<Direction::kDownload>, "store"),
               {.name = "workspace_used_twice", .scenario = run_workspace_used_twice, .fault = Fault::kGlobalRace},

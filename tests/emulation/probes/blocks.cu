@@ -85,6 +85,34 @@ __global__ void ping_pong_blocks_kernel(unsigned turns, uint32_t* flags, uint32_
   out[own] = turns;
 }
 
+__global__ void meet_kernel(unsigned* counter) {
+  atomicAdd(counter, 1u);
+  if (threadIdx.x == 0) {
+    while (load_acquire_device(counter) < gridDim.x * blockDim.x) poll_pause(counter);
+  }
+  __syncthreads();
+}
+
+__global__ void large_local_array_kernel(int* out) {
+  volatile int values[40000];
+  for (int i = 0; i < 40000; ++i) values[i] = i - 39999 + static_cast<int>(threadIdx.x);
+  __syncthreads();
+  out[threadIdx.x] = values[39999];
+}
+
+__device__ __attribute__((noinline)) int recurse_by(int depth, int first) {
+  volatile int values[4096];
+  for (int i = 0; i < 4096; ++i) values[i] = first + i;
+  if (depth > 1) values[1] = recurse_by(depth - 1, values[0] + 1);
+  return values[1];
+}
+
+__global__ void recurse_kernel(int depth, int* out) {
+  const int last = recurse_by(depth, 0);
+  __syncthreads();
+  out[threadIdx.x] = last;
+}
+
 }  // namespace
 
 cudaError_t barrier_votes(unsigned threads, const int* predicates, BarrierVotes* results) {
@@ -118,6 +146,18 @@ cudaError_t record_order(unsigned blocks, unsigned threads, unsigned* counter, u
 
 cudaError_t ping_pong_blocks(unsigned turns, uint32_t* flags, uint32_t* out) {
   return launch({2, 1}, ping_pong_blocks_kernel, turns, flags, out);
+}
+
+cudaError_t meet(unsigned blocks, unsigned threads, unsigned* counter) {
+  return launch({blocks, threads, 0, nullptr}, meet_kernel, counter);
+}
+
+cudaError_t large_local_array(int* out) {
+  return launch({1, 32, 0, nullptr}, large_local_array_kernel, out);
+}
+
+cudaError_t recurse(int depth, int* out) {
+  return launch({1, 32, 0, nullptr}, recurse_kernel, depth, out);
 }
 
 }  // namespace shardscope::probes

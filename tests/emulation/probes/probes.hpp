@@ -34,6 +34,12 @@ cudaError_t reduce(const float* values, float* sums, float* maxima);
 /// d [16][8] += a [16][16] b [16][8], by one mma whose fragments are filled as the PTX ISA lays them out.
 cudaError_t multiply_tile(bool bf16, const float* a, const float* b, float* d);
 
+/// out[lane] = 31 - lane, by a shuffle of threadIdx.x. [32]
+cudaError_t reverse_lanes(unsigned* out);
+
+/// rounded[i] = __float2int_rn(values[i]), saturated[i] = __saturatef(values[i]). One block of `count` threads.
+cudaError_t convert(const float* values, unsigned count, int* rounded, float* saturated);
+
 // ---- blocks.cu ------------------------------------------------------------------------------------------------------
 
 struct BarrierVotes {
@@ -78,6 +84,14 @@ cudaError_t record_order(unsigned blocks, unsigned threads, unsigned* counter, u
 /// Two blocks that hand a number to each other `turns` times. flags [2], out [2].
 cudaError_t ping_pong_blocks(unsigned turns, uint32_t* flags, uint32_t* out);
 
+/// All threads of the grid wait for each other, one of each block polling. counter: 0.
+cudaError_t meet(unsigned blocks, unsigned threads, unsigned* counter);
+
+/// One warp; each thread fills an array of its own of 40,000 words. out[lane] is the last of them, the lane. [32]
+cudaError_t large_local_array(int* out);
+/// One warp, which calls itself `depth` times with some 16 KiB of local memory each, then meets at a barrier. out [32]
+cudaError_t recurse(int depth, int* out);
+
 // ---- streams.cu -----------------------------------------------------------------------------------------------------
 
 /// *out = *in + increment
@@ -94,6 +108,9 @@ cudaError_t wait_with_limit(const uint32_t* flag, uint32_t value, const uint32_t
 cudaError_t wait_for_dependent(const uint32_t* flag, int* out, cudaStream_t stream);
 /// Raises `flag` at once, then waits for what it depends on and passes *in on to *out.
 cudaError_t raise_before_wait(bool programmatic, uint32_t* flag, const int* in, int* out, cudaStream_t stream);
+
+/// Never ends: counts in local memory while *flag, which the compiler may read once, is 0.
+cudaError_t spin(const uint32_t* flag);
 
 /// Calls __trap().
 cudaError_t trap(cudaStream_t stream);

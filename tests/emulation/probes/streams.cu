@@ -35,6 +35,12 @@ __global__ void raise_before_wait_kernel(uint32_t* flag, const int* in, int* out
   *out = *in;
 }
 
+__global__ void spin_kernel(const uint32_t* flag) {
+  volatile int turns = 0;
+  const uint32_t seen = *flag;
+  while (seen == 0) turns = turns + 1;
+}
+
 __global__ void trap_kernel() {
   __trap();
 }
@@ -60,6 +66,10 @@ cudaError_t wait_for_dependent(const uint32_t* flag, int* out, cudaStream_t stre
 
 cudaError_t raise_before_wait(bool programmatic, uint32_t* flag, const int* in, int* out, cudaStream_t stream) {
   return launch({1, 1, 0, stream, programmatic}, raise_before_wait_kernel, flag, in, out);
+}
+
+cudaError_t spin(const uint32_t* flag) {
+  return launch({1, 1}, spin_kernel, flag);
 }
 
 cudaError_t trap(cudaStream_t stream) {

@@ -77,6 +77,15 @@ __global__ void multiply_tile_kernel(const float* a, const float* b, float* d) {
   for (unsigned i = 0; i < 4; ++i) d[8 * (group + (i >= 2 ? 8 : 0)) + 2 * quarter + i % 2] = sums[i];
 }
 
+__global__ void reverse_lanes_kernel(unsigned* out) {
+  out[threadIdx.x] = __shfl_sync(kFullMask, threadIdx.x, 31 - static_cast<int>(threadIdx.x));
+}
+
+__global__ void convert_kernel(const float* values, int* rounded, float* saturated) {
+  rounded[threadIdx.x] = __float2int_rn(values[threadIdx.x]);
+  saturated[threadIdx.x] = __saturatef(values[threadIdx.x]);
+}
+
 }  // namespace
 
 template <class T>
@@ -112,6 +121,14 @@ cudaError_t reduce(const float* values, float* sums, float* maxima) {
 
 cudaError_t multiply_tile(bool bf16, const float* a, const float* b, float* d) {
   return launch({1, 32}, bf16 ? multiply_tile_kernel<__nv_bfloat16> : multiply_tile_kernel<__half>, a, b, d);
+}
+
+cudaError_t reverse_lanes(unsigned* out) {
+  return launch({1, 32}, reverse_lanes_kernel, out);
+}
+
+cudaError_t convert(const float* values, unsigned count, int* rounded, float* saturated) {
+  return launch({1, count}, convert_kernel, values, rounded, saturated);
 }
 
 }  // namespace shardscope::probes

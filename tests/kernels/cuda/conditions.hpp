@@ -9,10 +9,11 @@ namespace shardscope::test {
 struct Conditions {
   int devices = 1;            // on real GPUs several ranks may have to share one: see device_of_rank
   int multiprocessors = 132;  // of an emulated device; launchers choose grids by it
+  int seeds = 5;              // random orders on the emulation
 };
 
 /// Runs `body`, which makes and gives back all that it uses. Emulation: on a fresh machine each, first come, first
-/// served and in five random orders, with a check that the kernels did nothing wrong.
+/// served and in conditions.seeds random orders, with a check that the kernels did nothing wrong.
 void under_conditions(const Conditions& conditions, const std::function<void()>& body);
 inline void under_conditions(const std::function<void()>& body) {
   under_conditions({}, body);

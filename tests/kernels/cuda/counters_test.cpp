@@ -11,6 +11,7 @@
 #include "kernels/cuda/rms_norm.hpp"
 #include "tests/emulation/emulation.hpp"
 #include "tests/kernels/cuda/matrix_on_device.hpp"
+#include "tests/kernels/cuda/ranks.hpp"
 
 using namespace shardscope;
 using namespace shardscope::test;
@@ -24,8 +25,8 @@ constexpr int64_t kNormRows = 3;
 constexpr int64_t kNormColumns = 4096;
 
 /// What the kernel whose name contains `name` did in one run of `body` on a fresh machine that counts requests.
-KernelCounters counters_of(std::string_view name, const std::function<void()>& body) {
-  emulation::restart({.count_requests = true});
+KernelCounters counters_of(std::string_view name, const std::function<void()>& body, int devices = 1) {
+  emulation::restart({.devices = devices, .count_requests = true});
   body();
   check_cuda(cudaDeviceSynchronize(), "the kernel");
   for (const KernelCounters& counters : emulation::counters()) {
@@ -139,6 +140,29 @@ AttentionCounts attention_counters(DType kv_dtype, int64_t head_dim, int64_t que
   return result;
 }
 
+/// Bytes that a call among 2 ranks loads of the abort word, which lies across the bus; the first `calling` take part.
+int64_t abort_word_bytes(int calling) {
+  const auto call = [calling] {
+    const Ranks ranks(2);
+    emulation::label(ranks.rank(0).abort_word, "abort word");
+    std::vector<DeviceArray<float>> x;
+    for (int rank = 0; rank < calling; ++rank) {
+      ranks.use(rank);
+      x.emplace_back(random_values(1000, 1));
+      check_cuda(cudaDeviceSynchronize(), "the upload");
+    }
+    for (int rank = 0; rank < calling; ++rank) {
+      ranks.use(rank);
+      check_cuda(cuda::all_reduce_one_shot(ranks.rank(rank),
+                                           {.count = x[rank].size(), .x = x[rank].data(), .out = x[rank].data()},
+                                           ranks.stream(rank)),
+                 "all_reduce_one_shot");
+    }
+    for (int rank = 0; rank < calling; ++rank) CHECK((ranks.state(rank).failure != 0) == (calling < 2));
+  };
+  return loaded(counters_of("all_reduce_kernel", call, 2), "abort word");
+}
+
 }  // namespace
 
 TEST_CASE("cuda rms_norm: reads a row once, in whole sectors and without bank conflicts") {
@@ -193,6 +217,12 @@ TEST_CASE("cuda decode_attention: reads keys and values once for all queries, in
       }
     }
   }
+}
+
+TEST_CASE("cuda all_reduce: looks at the abort word only where data is long in coming") {
+  if (!emulation::checked()) return;
+  CHECK(abort_word_bytes(2) == 0);
+  CHECK(abort_word_bytes(1) > 0);
 }
 
 TEST_CASE("cuda kernels: the checker sees the accesses of every one") {

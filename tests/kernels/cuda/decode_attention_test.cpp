@@ -311,5 +311,31 @@ TEST_CASE("cuda decode_attention: what it refuses") {
     CHECK(refused([](auto& a) { a.head_stride = 60; }));
     CHECK(refused([](auto& a) { a.position_stride = 0; }));
     CHECK(refused([](auto& a) { a.out_stride = 7; }));
+
+    // KV heads have to cover the query heads. A shape without sequences is refused like others, or does nothing.
+    const auto refused_heads = [&](int64_t first_query_head, int64_t query_heads, int64_t first_kv_head,
+                                   int64_t kv_heads) {
+      return refused([&](auto& a) {
+        a.shape.queries_per_kv = 4;
+        a.shape.first_query_head = first_query_head;
+        a.shape.query_heads = query_heads;
+        a.shape.first_kv_head = first_kv_head;
+        a.shape.kv_heads = kv_heads;
+        a.shape.sequences = 0;
+        a.q_stride = a.out_stride = query_heads * a.shape.head_dim;
+      });
+    };
+    CHECK_FALSE(refused_heads(0, 8, 0, 2));
+    CHECK_FALSE(refused_heads(3, 6, 0, 3));  // heads 3 to 8: groups 0, 1 and 2
+    CHECK_FALSE(refused_heads(5, 1, 0, 3));  // more than they need
+    CHECK_FALSE(refused_heads(0, 0, 0, 0));
+    CHECK(refused_heads(0, 8, 0, 1));
+    CHECK(refused_heads(3, 6, 0, 2));
+    CHECK(refused_heads(3, 6, 1, 2));
+    CHECK(refused_heads(3, 6, 1, 0));
+    CHECK(refused([](auto& a) {  // four heads, each with a KV head of its own
+      a.shape.query_heads = 4;
+      a.q_stride = a.out_stride = 32;
+    }));
   });
 }

@@ -41,17 +41,20 @@ class DeviceArray {
 
   static DeviceArray zeros(int64_t count) {
     DeviceArray array(count);
-    if (count > 0) check_cuda(cudaMemset(array.data_, 0, static_cast<size_t>(count) * sizeof(T)), "cudaMemset");
+    if (count == 0) return array;
+    check_cuda(cudaMemset(array.data_, 0, static_cast<size_t>(count) * sizeof(T)), "cudaMemset");
+    check_cuda(cudaStreamSynchronize(nullptr), "cudaMemset");  // which does not wait for the device
     return array;
   }
 
   T* data() const { return static_cast<T*>(data_); }
   int64_t size() const { return count_; }
 
-  /// Writes the first values.size() elements. Waits.
+  /// Writes the first values.size() elements. When it returns they are there, for all streams.
   void upload(std::span<const T> values) {
     if (values.empty()) return;
     check_cuda(cudaMemcpy(data_, values.data(), values.size_bytes(), cudaMemcpyHostToDevice), "copy to the device");
+    check_cuda(cudaStreamSynchronize(nullptr), "copy to the device");  // cudaMemcpy may return when it has read them
   }
 
   /// Everything, after all work of the device has ended.

@@ -11,8 +11,6 @@
 namespace shardscope::test {
 namespace {
 
-constexpr uint64_t kSeeds = 5;
-
 std::string reported() {
   std::string text;
   for (const emulation::Report& report : emulation::take_reports()) text += report.message + "\n";
@@ -22,7 +20,7 @@ std::string reported() {
 }  // namespace
 
 void under_conditions(const Conditions& conditions, const std::function<void()>& body) {
-  for (const uint64_t seed : seeds_to_try(kSeeds)) {
+  for (const uint64_t seed : seeds_to_try(conditions.seeds)) {
     INFO("seed " << seed);
     emulation::restart({.seed = seed, .devices = conditions.devices, .multiprocessors = conditions.multiprocessors});
     try {

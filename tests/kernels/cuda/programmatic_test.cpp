@@ -1,5 +1,4 @@
-// Kernels behind each other in one stream, each allowed to start before its predecessor has ended: what a decode step
-// is.
+// Kernels behind each other in one stream, each allowed to start before its predecessor has ended: as in a decode step.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -126,51 +125,37 @@ std::vector<std::vector<float>> chain_results(bool programmatic) {
   return results;
 }
 
-}  // namespace
-
-// x = all_reduce(attention(W x)), three times over the same buffers. Every sum has its order, so the bits must agree.
-TEST_CASE("cuda kernels: attention and all-reduce that start early compute the same bits") {
-  under_conditions({.devices = 2}, [] {
-    const std::vector<std::vector<float>> expected = chain_results(false);
-    CHECK(expected[0] == expected[1]);
-    for (const float value : expected[0]) CHECK(std::isfinite(value));
-    CHECK(chain_results(true) == expected);
-  });
-}
-
-// h += W2 norm(W1 norm(h)), three times over the same buffers: each kernel overwrites what the one before last read.
-TEST_CASE("cuda kernels: a chain of early starts computes what one after another does") {
-  constexpr int64_t kHidden = 96;
-  constexpr int64_t kInner = 160;
-  constexpr int kLayers = 3;
-  const StoredMatrix up = random_matrix(DType::kBF16, kInner, kHidden, 1);
-  const StoredMatrix down = random_matrix(DType::kQ4_0, kHidden, kInner, 2);
-  const std::vector<float> weight = random_values(kHidden, 3);
-  const std::vector<float> inner_weight = random_values(kInner, 4);
-  const std::vector<float> start = random_values(kHidden, 5);
+/// h += W2 norm(W1 norm(h)), `layers` times over the same buffers: each kernel overwrites what the one before last
+/// read.
+void check_products_and_norms(int64_t hidden_width, int64_t inner_width, int layers, int seeds) {
+  const StoredMatrix up = random_matrix(DType::kBF16, inner_width, hidden_width, 1);
+  const StoredMatrix down = random_matrix(DType::kQ4_0, hidden_width, inner_width, 2);
+  const std::vector<float> weight = random_values(hidden_width, 3);
+  const std::vector<float> inner_weight = random_values(inner_width, 4);
+  const std::vector<float> start = random_values(hidden_width, 5);
 
   // Errors grow from layer to layer; their bound is that of one layer, times the layers behind it and what a norm
   // magnifies: at most 1 / the root mean square, here below 8.
   std::vector<double> h(start.begin(), start.end());
   std::vector<double> tolerances(h.size());
-  for (int layer = 0; layer < kLayers; ++layer) {
+  for (int layer = 0; layer < layers; ++layer) {
     const Expected inner = mat_vec_product(up, normed(h, weight), {}, DType::kF32);
     const Expected sum = mat_vec_product(down, normed(inner.values, inner_weight), {}, DType::kF32);
     for (size_t i = 0; i < h.size(); ++i) {
       h[i] += sum.values[i];
-      tolerances[i] += 8 * kLayers * sum.tolerances[i];
+      tolerances[i] += 8 * layers * sum.tolerances[i];
     }
   }
 
-  under_conditions([&] {
+  under_conditions({.seeds = seeds}, [&] {
     const MatrixOnDevice device_up(up);
     const MatrixOnDevice device_down(down);
     const DeviceArray<float> device_weight(weight);
     const DeviceArray<float> device_inner_weight(inner_weight);
     const DeviceArray<float> device_h(start);
-    const DeviceArray<float> norm(kHidden);
-    const DeviceArray<float> inner(kInner);
-    const auto sum = DeviceArray<float>::zeros(kHidden);
+    const DeviceArray<float> norm(hidden_width);
+    const DeviceArray<float> inner(inner_width);
+    const auto sum = DeviceArray<float>::zeros(hidden_width);
     const auto enqueue_norm = [&](const DeviceArray<float>& x, const float* addend, const DeviceArray<float>& weights,
                                   const DeviceArray<float>& out) {
       check_cuda(cuda::rms_norm({.rows = 1,
@@ -197,7 +182,7 @@ TEST_CASE("cuda kernels: a chain of early starts computes what one after another
       arguments.programmatic = true;
       check_cuda(cuda::mat_vec(arguments, nullptr), "mat_vec");
     };
-    for (int layer = 0; layer < kLayers; ++layer) {
+    for (int layer = 0; layer < layers; ++layer) {
       enqueue_norm(device_h, sum.data(), device_weight, norm);  // adds the layer before; zeros at first
       enqueue_product(device_up, norm, inner);
       enqueue_norm(inner, nullptr, device_inner_weight, inner);
@@ -206,4 +191,25 @@ TEST_CASE("cuda kernels: a chain of early starts computes what one after another
     enqueue_norm(device_h, sum.data(), device_weight, norm);
     CHECK(first_difference(device_h.download(), h, tolerances) == "");
   });
+}
+
+}  // namespace
+
+// x = all_reduce(attention(W x)), three times over the same buffers. Every sum has its order, so the bits must agree.
+TEST_CASE("cuda kernels: attention and all-reduce that start early compute the same bits") {
+  under_conditions({.devices = 2}, [] {
+    const std::vector<std::vector<float>> expected = chain_results(false);
+    CHECK(expected[0] == expected[1]);
+    for (const float value : expected[0]) CHECK(std::isfinite(value));
+    CHECK(chain_results(true) == expected);
+  });
+}
+
+TEST_CASE("cuda kernels: a chain of early starts computes what one after another does") {
+  check_products_and_norms(96, 160, 3, 5);
+}
+
+// Grids of 512 and 128 blocks.
+TEST_CASE("cuda kernels: early starts at the width of a real model") {
+  check_products_and_norms(2048, 2048, 1, 1);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tests/emulation/device/emulated_launch.hpp"
@@ -23,6 +24,8 @@ struct Runtime {
   int device = 0;
   cudaError_t sticky = cudaSuccess;
   cudaError_t last = cudaSuccess;
+  /// How much dynamic shared memory kernels were allowed, where it is more than without asking.
+  std::map<std::pair<int, const void*>, int64_t> allowed_shared_bytes;  // [device, kernel]
 };
 
 std::unique_ptr<Runtime>& instance() {
@@ -34,13 +37,9 @@ Runtime& runtime() {
   return *instance();
 }
 
-/// Kernels by their address, and how much dynamic shared memory each was allowed.
-struct KnownKernel {
-  KernelEntry entry;
-  int64_t allowed_shared_bytes = kSharedBytesWithoutAsking;
-};
-std::map<const void*, KnownKernel>& kernels() {
-  static auto& known = *new std::map<const void*, KnownKernel>;
+/// Kernels by their address.
+std::map<const void*, KernelEntry>& kernels() {
+  static auto& known = *new std::map<const void*, KernelEntry>;
   return known;
 }
 
@@ -80,6 +79,14 @@ bool failed() {
   return answer(cudaSuccess) != cudaSuccess;
 }
 
+/// Gives `value` to the caller's variable.
+template <class T>
+cudaError_t give(T* variable, T value) {
+  if (variable == nullptr) return answer(cudaErrorInvalidValue);
+  *variable = value;
+  return answer(cudaSuccess);
+}
+
 int devices() {
   return Machine::get().options().devices;
 }
@@ -100,7 +107,13 @@ bool fits_side(const void* address, int64_t bytes, bool device_side) {
   return allocation != nullptr && (allocation->device == kPinned || device_side);
 }
 
-cudaError_t enqueue_transfer(Transfer transfer, cudaMemcpyKind kind, cudaStream_t stream) {
+bool on_device(const void* address) {
+  const DeviceMemory& memory = Machine::get().memory();
+  return memory.covers(address) && memory.device_of(address) != kPinned;
+}
+
+/// With `stage`, the bytes are read now.
+cudaError_t enqueue_transfer(Transfer transfer, cudaMemcpyKind kind, cudaStream_t stream, bool stage = false) {
   if (failed()) return answer(cudaSuccess);
   Stream* const queue = runtime().streams.find(stream, runtime().device);
   if (queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
@@ -111,6 +124,10 @@ cudaError_t enqueue_transfer(Transfer transfer, cudaMemcpyKind kind, cudaStream_
   if (!fits_side(transfer.target, transfer.bytes, to_device) ||
       (transfer.source != nullptr && !fits_side(transfer.source, transfer.bytes, from_device))) {
     return answer(cudaErrorInvalidValue);
+  }
+  if (stage) {
+    transfer.staged.assign(transfer.source, transfer.source + transfer.bytes);
+    transfer.source = transfer.staged.data();
   }
   runtime().streams.enqueue(*queue, {.transfer = std::move(transfer)});
   return answer(cudaSuccess);
@@ -134,8 +151,8 @@ cudaError_t allocate(void** address, int device, size_t bytes) {
 cudaError_t release(void* address, bool pinned) {
   if (failed()) return answer(cudaSuccess);
   if (address == nullptr) return answer(cudaSuccess);
-  // As the real ones do: what was enqueued may still use it.
-  for (int device = 0; device < devices(); ++device) runtime().streams.synchronise_device(device);
+  // As the real ones do: what was enqueued may still use it. That they wait is nothing to rely on.
+  runtime().streams.drain();
   if (failed()) return answer(cudaSuccess);
   DeviceMemory& memory = Machine::get().memory();
   if (!memory.covers(address) || (memory.device_of(address) == kPinned) != pinned || !memory.free(address)) {
@@ -153,7 +170,7 @@ bool valid_shape(const dim3& grid, const dim3& block) {
 }  // namespace
 
 void declare_kernel(const KernelEntry& entry) {
-  kernels().try_emplace(entry.kernel, KnownKernel{.entry = entry});
+  kernels().try_emplace(entry.kernel, entry);
 }
 
 void forget_streams() {
@@ -169,8 +186,7 @@ using namespace shardscope::emulation;  // NOLINT(google-build-using-namespace):
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = devices();
-  return answer(cudaSuccess);
+  return give(count, devices());
 }
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= devices()) return answer(cudaErrorInvalidDevice);
@@ -178,42 +194,32 @@ cudaError_t cudaSetDevice(int device) {
   return answer(cudaSuccess);
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = runtime().device;
-  return answer(cudaSuccess);
+  return give(device, runtime().device);
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (device < 0 || device >= devices()) return answer(cudaErrorInvalidDevice);
   switch (attribute) {  // NOLINT: what is not here is not supported, by default
     case cudaDevAttrMultiProcessorCount:
-      *value = Machine::get().options().multiprocessors;
-      break;
+      return give(value, Machine::get().options().multiprocessors);
     case cudaDevAttrComputeCapabilityMajor:
-      *value = 9;
-      break;
+      return give(value, 9);
     case cudaDevAttrComputeCapabilityMinor:
-      *value = 0;
-      break;
+      return give(value, 0);
     case cudaDevAttrWarpSize:
-      *value = 32;
-      break;
+      return give(value, 32);
     case cudaDevAttrMaxThreadsPerBlock:
-      *value = kMostThreadsPerBlock;
-      break;
+      return give(value, static_cast<int>(kMostThreadsPerBlock));
     case cudaDevAttrMaxSharedMemoryPerBlock:
-      *value = kSharedBytesWithoutAsking;
-      break;
+      return give(value, static_cast<int>(kSharedBytesWithoutAsking));
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = kMostSharedBytes;
-      break;
+      return give(value, static_cast<int>(kMostSharedBytes));
     default:
       return answer(cudaErrorNotSupported);
   }
-  return answer(cudaSuccess);
 }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   if (device < 0 || device >= devices() || peer < 0 || peer >= devices()) return answer(cudaErrorInvalidDevice);
-  *can = device != peer ? 1 : 0;
-  return answer(cudaSuccess);
+  return give(can, device != peer ? 1 : 0);
 }
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   if (flags != 0) return answer(cudaErrorInvalidValue);
@@ -224,12 +230,10 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   return answer(cudaSuccess);
 }
 cudaError_t cudaDriverGetVersion(int* version) {
-  *version = CUDART_VERSION;
-  return answer(cudaSuccess);
+  return give(version, CUDART_VERSION);
 }
 cudaError_t cudaRuntimeGetVersion(int* version) {
-  *version = CUDART_VERSION;
-  return answer(cudaSuccess);
+  return give(version, CUDART_VERSION);
 }
 
 cudaError_t cudaMalloc(void** address, size_t bytes) {
@@ -257,9 +261,21 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cuda
                            .bytes = static_cast<int64_t>(bytes)},
                           kind, stream);
 }
+/// What the host knows afterwards is as CUDA says ("API synchronization behavior"): all of it, but after a copy to
+/// device memory from pageable memory only that the bytes were read, and after one within the device nothing.
 cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcpyKind kind) {
-  if (cudaMemcpyAsync(target, source, bytes, kind, nullptr) != cudaSuccess) return runtime().last;
-  return cudaStreamSynchronize(nullptr);
+  if (bytes == 0) return answer(cudaSuccess);
+  if (source == nullptr) return answer(cudaErrorInvalidValue);
+  const bool pageable = !Machine::get().memory().covers(source);
+  const bool returns_early = on_device(target) && (pageable || on_device(source));
+  const bool stage = returns_early && pageable;
+  if (stage && cudaStreamSynchronize(nullptr) != cudaSuccess) return answer(cudaSuccess);
+  const cudaError_t error = enqueue_transfer({.name = "cudaMemcpy",
+                                              .target = static_cast<std::byte*>(target),
+                                              .source = static_cast<const std::byte*>(source),
+                                              .bytes = static_cast<int64_t>(bytes)},
+                                             kind, nullptr, stage);
+  return error != cudaSuccess || returns_early ? error : cudaStreamSynchronize(nullptr);
 }
 cudaError_t cudaMemsetAsync(void* target, int value, size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return answer(cudaSuccess);
@@ -270,8 +286,8 @@ cudaError_t cudaMemsetAsync(void* target, int value, size_t bytes, cudaStream_t 
                           cudaMemcpyDeviceToDevice, stream);
 }
 cudaError_t cudaMemset(void* target, int value, size_t bytes) {
-  if (cudaMemsetAsync(target, value, bytes, nullptr) != cudaSuccess) return runtime().last;
-  return cudaStreamSynchronize(nullptr);
+  const cudaError_t error = cudaMemsetAsync(target, value, bytes, nullptr);
+  return error != cudaSuccess || on_device(target) ? error : cudaStreamSynchronize(nullptr);  // as CUDA says, too
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
@@ -293,8 +309,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Stream* const queue = stream == nullptr ? nullptr : runtime().streams.find(stream, runtime().device);
   if (queue == nullptr) return answer(cudaErrorInvalidResourceHandle);
-  if (!failed()) runtime().streams.synchronise(*queue);
-  queue->destroyed = true;
+  queue->destroyed = true;  // returns at once; what is in it still runs
   return answer(cudaSuccess);
 }
 cudaError_t cudaDeviceSynchronize() {
@@ -304,22 +319,23 @@ cudaError_t cudaDeviceSynchronize() {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   if (event == nullptr) return answer(cudaErrorInvalidValue);
-  *event = reinterpret_cast<cudaEvent_t>(&runtime().streams.make_event());
+  *event = reinterpret_cast<cudaEvent_t>(&runtime().streams.make_event(runtime().device));
   return answer(cudaSuccess);
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   Stream* const queue = runtime().streams.find(stream, runtime().device);
   Event* const known = runtime().streams.find(event);
   if (queue == nullptr || known == nullptr) return answer(cudaErrorInvalidResourceHandle);
-  ++known->recorded;
-  runtime().streams.enqueue(*queue, {.record = known});
+  if (known->device != queue->device) return answer(cudaErrorInvalidResourceHandle);
+  known->latest = std::make_shared<Ticket>();
+  runtime().streams.enqueue(*queue, {.record = known->latest});
   return answer(cudaSuccess);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   Stream* const queue = runtime().streams.find(stream, runtime().device);
   Event* const known = runtime().streams.find(event);
   if (queue == nullptr || known == nullptr) return answer(cudaErrorInvalidResourceHandle);
-  if (known->recorded > 0) runtime().streams.enqueue(*queue, {.wait = known, .wait_for = known->recorded});
+  if (known->latest != nullptr) runtime().streams.enqueue(*queue, {.wait = known->latest});
   return answer(cudaSuccess);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -382,31 +398,32 @@ const char* cudaGetErrorString(cudaError_t error) {
 }
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
-  const auto known = kernels().find(kernel);
-  if (known == kernels().end()) return answer(cudaErrorInvalidDeviceFunction);
+  if (!kernels().contains(kernel)) return answer(cudaErrorInvalidDeviceFunction);
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return answer(cudaErrorNotSupported);
   if (value < 0 || value > kMostSharedBytes) return answer(cudaErrorInvalidValue);
-  known->second.allowed_shared_bytes = std::max<int64_t>(value, kSharedBytesWithoutAsking);
+  runtime().allowed_shared_bytes[{runtime().device, kernel}] = std::max<int64_t>(value, kSharedBytesWithoutAsking);
   return answer(cudaSuccess);
 }
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads,
                                                           size_t shared_bytes) {
   if (!kernels().contains(kernel)) return answer(cudaErrorInvalidDeviceFunction);
   if (threads < 1 || threads > static_cast<int>(kMostThreadsPerBlock)) return answer(cudaErrorInvalidValue);
-  *blocks = static_cast<int>(resident_blocks_per_multiprocessor(threads, static_cast<int64_t>(shared_bytes)));
-  return answer(cudaSuccess);
+  return give(blocks,
+              static_cast<int>(resident_blocks_per_multiprocessor(threads, static_cast<int64_t>(shared_bytes))));
 }
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** arguments) {
   if (failed()) return answer(cudaSuccess);
+  if (config == nullptr) return answer(cudaErrorInvalidValue);
   const auto known = kernels().find(kernel);
   if (known == kernels().end()) return answer(cudaErrorInvalidDeviceFunction);
   Stream* const stream = runtime().streams.find(config->stream, runtime().device);
   if (stream == nullptr || stream->device != runtime().device) return answer(cudaErrorInvalidResourceHandle);
   if (!valid_shape(config->gridDim, config->blockDim)) return answer(cudaErrorInvalidConfiguration);
-  if (static_cast<int64_t>(config->dynamicSmemBytes) > known->second.allowed_shared_bytes) {
-    return answer(cudaErrorInvalidValue);
-  }
+  const auto allowed = runtime().allowed_shared_bytes.find({runtime().device, kernel});
+  const int64_t most_bytes =
+      allowed == runtime().allowed_shared_bytes.end() ? kSharedBytesWithoutAsking : allowed->second;
+  if (static_cast<int64_t>(config->dynamicSmemBytes) > most_bytes) return answer(cudaErrorInvalidValue);
   Operation operation;
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const cudaLaunchAttribute& attribute = config->attrs[i];
@@ -414,7 +431,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
     operation.programmatic = attribute.val.programmaticStreamSerializationAllowed != 0;
   }
   auto grid = std::make_shared<Grid>();
-  const KernelEntry& entry = known->second.entry;
+  const KernelEntry& entry = known->second;
   grid->kernel = &entry;
   grid->size = config->gridDim;
   grid->block_size = config->blockDim;

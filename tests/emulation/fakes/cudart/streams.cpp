@@ -57,8 +57,10 @@ Stream* Streams::find(cudaStream_t stream, int current_device) {
   return nullptr;
 }
 
-Event& Streams::make_event() {
-  return *events_.emplace_back(std::make_unique<Event>());
+Event& Streams::make_event(int device) {
+  events_.push_back(std::make_unique<Event>());
+  events_.back()->device = device;
+  return *events_.back();
 }
 
 Event* Streams::find(cudaEvent_t event) {
@@ -78,9 +80,16 @@ void Streams::synchronise(Stream& stream) {
   host_known_ = joined(host_known_, stream.done);
 }
 
-void Streams::synchronise(Event& event) {
-  Machine::get().run(*this, [&] { return event.reached == event.recorded; });
-  host_known_ = joined(host_known_, event.known);
+void Streams::synchronise(const Event& event) {
+  const std::shared_ptr<Ticket> ticket = event.latest;
+  if (ticket == nullptr) return;
+  Machine::get().run(*this, [&] { return ticket->reached; });
+  host_known_ = joined(host_known_, ticket->known);
+}
+
+void Streams::drain() {
+  const auto empty = [](const std::unique_ptr<Stream>& stream) { return stream->queue.empty(); };
+  Machine::get().run(*this, [&] { return std::all_of(streams_.begin(), streams_.end(), empty); });
 }
 
 void Streams::synchronise_device(int device) {
@@ -99,13 +108,12 @@ void Streams::advance(Stream& stream) {
   Machine& machine = Machine::get();
   while (!stream.queue.empty() && !machine.stopped()) {
     Operation& first = stream.queue.front();
-    if (first.wait != nullptr && first.wait->reached < first.wait_for) break;
+    if (first.wait != nullptr && !first.wait->reached) break;
     if (first.grid == nullptr) {
       if (first.wait != nullptr) {
         stream.done = joined(stream.done, first.wait->known);
       } else if (first.record != nullptr) {
-        ++first.record->reached;
-        first.record->known = stream.done;
+        *first.record = {.reached = true, .known = stream.done};
       } else {
         perform(stream, first);
       }

@@ -13,28 +13,33 @@
 
 namespace shardscope::emulation {
 
-/// A copy or fill of device or pinned memory. A null allocation stands for memory of the host.
+/// A copy or fill. Memory that is none of ours, neither a device's nor pinned, is the host's and not looked at.
 struct Transfer {
   std::string name;  // of the runtime's function
   std::byte* target = nullptr;
   const std::byte* source = nullptr;  // nullptr: fill with `value`
   int value = 0;
   int64_t bytes = 0;
+  std::vector<std::byte> staged;  // if not empty, what `source` points to
+};
+
+/// One record of an event: what the stream's work before it did.
+struct Ticket {
+  bool reached = false;
+  KnowledgePtr known;
 };
 
 /// A marker that the host puts into streams. Waits for it are bound to the latest record before them.
 struct Event {
-  int64_t recorded = 0;  // how often the host enqueued a record
-  int64_t reached = 0;   // how many of those the stream has reached
-  KnowledgePtr known;    // at the latest reached
+  int device = 0;
+  std::shared_ptr<Ticket> latest;  // nullptr: never recorded
   bool destroyed = false;
 };
 
 struct Operation {
-  std::shared_ptr<Grid> grid;  // a launch; or
-  Event* record = nullptr;     // an event to record; or
-  Event* wait = nullptr;       // an event to wait for, until `reached` is at least
-  int64_t wait_for = 0;        // this; or
+  std::shared_ptr<Grid> grid;      // a launch; or
+  std::shared_ptr<Ticket> record;  // a record to mark as reached; or
+  std::shared_ptr<Ticket> wait;    // a record to wait for; or
   Transfer transfer;
   bool programmatic = false;
   bool started = false;
@@ -46,7 +51,7 @@ struct Stream {
   std::deque<Operation> queue;
   KnowledgePtr done;           // of all that has left the queue
   std::shared_ptr<Grid> last;  // the launch that left it last, if nothing else has since
-  bool destroyed = false;
+  bool destroyed = false;      // no longer the host's; what it holds still runs
 };
 
 class Streams final : public Source {
@@ -58,14 +63,17 @@ class Streams final : public Source {
   /// nullptr if it is none of ours.
   Stream* find(cudaStream_t stream, int current_device);
 
-  Event& make_event();
+  Event& make_event(int device);
   Event* find(cudaEvent_t event);
 
   void enqueue(Stream& stream, Operation operation);
   /// Runs until the queue of `stream` is empty. The host then knows what it did.
   void synchronise(Stream& stream);
   void synchronise_device(int device);
-  void synchronise(Event& event);
+  /// Runs until the latest record of `event` is reached. The host then knows what came before it.
+  void synchronise(const Event& event);
+  /// Runs what all devices have to do, of which the host learns nothing.
+  void drain();
 
   void start_ready() override;
 

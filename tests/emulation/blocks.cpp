@@ -1,5 +1,4 @@
-// How grids come in, a block at a time, and how blocks and threads begin and
-// end.
+// How grids come in, a block at a time, and how blocks and threads begin and end.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,8 +11,7 @@
 namespace shardscope::emulation {
 namespace {
 
-// What a multiprocessor holds at once (CUDA C++ Programming Guide, compute
-// capability 9.0).
+// What a multiprocessor holds at once (CUDA C++ Programming Guide, compute capability 9.0).
 constexpr int64_t kThreadsPerMultiprocessor = 2048;
 constexpr int64_t kBlocksPerMultiprocessor = 32;
 constexpr int64_t kSharedBytesPerMultiprocessor = 228 << 10;

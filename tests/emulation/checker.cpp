@@ -43,8 +43,7 @@ bool is_constant(const void* address) {
   return search.found;
 }
 
-/// Accesses of other blocks are of other kernels or of this block's
-/// predecessors in the same arena: no conflict.
+/// Accesses of other blocks are of other kernels or of this block's predecessors in the same arena: no conflict.
 struct SharedObserver final : Observer {
   explicit SharedObserver(const Thread& thread) : thread_(thread) { known_before_ = thread.block->id; }
 

@@ -65,14 +65,12 @@ void Machine::report_stuck_block(const Block& block) {
     report(Fault::kDivergentWarp, **waiting, missing_lanes(**waiting), (*waiting)->place);
     return;
   }
-  // All stand at barriers, and not at the same one: the barrier itself has
-  // reported that.
+  // All stand at barriers, and not at the same one: the barrier itself has reported that.
   const Thread& waiting = **in(State::kBarrier);
   report(Fault::kDivergentBarrier, waiting, "a barrier that not all threads of the block reach", waiting.place);
 }
 
-/// The scheduler's: whoever is not done polls, and nothing has changed for
-/// long.
+/// The scheduler's: whoever is not done polls, and nothing has changed for long.
 void Machine::report_no_progress() {
   const Thread* polling = nullptr;
   for (const std::unique_ptr<Block>& block : resident_) {

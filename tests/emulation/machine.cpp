@@ -37,9 +37,11 @@ void Machine::restart(const Options& options) {
   abandon_everything();
   options_ = options;
   checked_ = emulation::checked();
+  memory_.reset();
+  spare_blocks_.clear();
+  Shadow::forget_parts();
   memory_ = std::make_unique<DeviceMemory>();
   random_.seed(options.seed);
-  spare_blocks_.clear();
   flags_.clear();
   counters_.clear();
   reports_.clear();
@@ -51,8 +53,7 @@ void Machine::restart(const Options& options) {
 }
 
 int64_t Machine::random_below(int64_t bound) {
-  // Not a std::uniform_int_distribution: a seed means the same order on every
-  // machine.
+  // Not a std::uniform_int_distribution: a seed means the same order on every machine.
   return seeded() ? static_cast<int64_t>(random_() % static_cast<uint64_t>(bound)) : 0;
 }
 
@@ -63,8 +64,7 @@ BlockId Machine::new_block_ids(const GridRecord& grid) {
   return first;
 }
 
-// ---- who goes next
-// --------------------------------------------------------------------------------------------------
+// ---- who goes next --------------------------------------------------------------------------------------------------
 
 void Machine::run(Source& source, const std::function<bool()>& done) {
   const Watchdog watchdog(options_.seconds_to_end);
@@ -171,8 +171,7 @@ int64_t Machine::accesses_to_pause() {
 }
 
 void Machine::pause_at_access(Thread& thread) {
-  // A loop that polls with plain loads never waits: after a while it counts as
-  // one that does.
+  // A loop that polls with plain loads never waits: after a while it counts as one that does.
   const int64_t accesses = thread.accesses_between_pauses;
   thread.accesses_without_progress =
       progress_ == thread.progress_seen ? thread.accesses_without_progress + accesses : 0;
@@ -208,8 +207,7 @@ void Machine::idle() {
 }
 
 void Machine::abandon_everything() {
-  // Where they stand does not matter any more; what they hold lies in Thread,
-  // Block and Grid.
+  // Where they stand does not matter any more; what they hold lies in Thread, Block and Grid.
   for (std::unique_ptr<Block>& block : resident_) {
     for (Thread* thread : block->threads) {
       thread->fibre.begin_anew();

@@ -1,10 +1,8 @@
-// The machine that runs grids: CUDA threads as fibres, warps, blocks that are
-// resident together, and who goes next. Internal to the emulation; tests use
-// emulation.hpp and the CUDA runtime's functions.
+// The machine that runs grids: CUDA threads as fibres, warps, blocks that are resident together, and who goes next.
+// Internal to the emulation; tests use emulation.hpp and the CUDA runtime's functions.
 //
-// One host thread. A fibre that has to wait hands over to the next ready thread
-// of its block; when there is none, or a seed says so, to the scheduler, which
-// picks another block or lets a new one in. Blocks come in when nobody else can
+// One host thread. A fibre that has to wait hands over to the next ready thread of its block; when there is none, or a
+// seed says so, to the scheduler, which picks another block or lets a new one in. Blocks come in when nobody else can
 // go on, up to what the device holds; with a seed a few earlier than needed.
 #pragma once
 
@@ -62,8 +60,7 @@ struct Thread final : Observer {
 
   /// Puts it at the begin of a kernel.
   void begin(Block& its_block, int its_index, uint3 its_id, const KnowledgePtr& base);
-  /// What it knows of other threads' accesses is now this, and never less than
-  /// before.
+  /// What it knows of other threads' accesses is now this, and never less than before.
   void know(KnowledgePtr all);
   const KnowledgePtr& known() const { return known_; }
   std::string description() const;  // "thread (3,0,0) of block (1,0,0)"
@@ -80,8 +77,7 @@ struct Thread final : Observer {
   Operand operand;
   uint64_t result = 0;
 
-  // What it may learn and tell (checked mode). [0] of device scope, [1] of
-  // system scope.
+  // What it may learn and tell (checked mode). [0] of device scope, [1] of system scope.
   KnowledgePtr observed[2];   // by relaxed loads: known after a fence of that scope
   KnowledgePtr published[2];  // by its last fence of that scope: what a relaxed
                               // store then publishes
@@ -184,8 +180,7 @@ inline int64_t Block::number() const {
   return static_cast<int64_t>(id) - grid->first_block;
 }
 
-/// What remains of a grid, or of a copy of the runtime (then `operation` says
-/// which), to name it in a report.
+/// What remains of a grid, or of a copy of the runtime (then `operation` says which), to name it in a report.
 struct GridRecord {
   const void* kernel = nullptr;
   dim3 size;
@@ -198,8 +193,7 @@ struct GridRecord {
 /// Where grids come from: the stand-in runtime's streams.
 class Source {
  public:
-  /// Starts what may start now. Called whenever a grid has ended or been
-  /// triggered, or nothing can go on.
+  /// Starts what may start now. Called whenever a grid has ended or been triggered, or nothing can go on.
   virtual void start_ready() = 0;
 
  protected:
@@ -254,8 +248,7 @@ class Machine {
   [[noreturn]] void report_ended_before_barrier(const Thread& waiting, const Thread& ended);
   /// A fault found outside kernels.
   void record(Fault fault, const std::string& kernel, const std::string& message);
-  /// Who made an access: "thread (0,0,0) of block (1,0,0) of kernel k", or the
-  /// runtime's operation.
+  /// Who made an access: "thread (0,0,0) of block (1,0,0) of kernel k", or the runtime's operation.
   std::string describe(const Access& access) const;
 
   std::unordered_map<const void*, FlagFacts>& flags() { return flags_; }
@@ -318,12 +311,10 @@ class Machine {
 /// The coordinates of the `number`-th thread or block of that many.
 uint3 coordinates(int64_t number, const dim3& size);
 
-/// How many blocks of that many threads and bytes of shared memory a
-/// multiprocessor holds at once.
+/// How many blocks of that many threads and bytes of shared memory a multiprocessor holds at once.
 int64_t resident_blocks_per_multiprocessor(int64_t threads, int64_t shared_bytes);
 
-/// For a report: which lanes the operation at which the thread waits lacks, and
-/// where they are.
+/// For a report: which lanes the operation at which the thread waits lacks, and where they are.
 std::string missing_lanes(const Thread& thread);
 
 }  // namespace shardscope::emulation

@@ -1,15 +1,11 @@
-// What happened before what, as far as threads can know: the part of the race
-// check that knows no memory.
+// What happened before what, as far as threads can know: the part of the race check that knows no memory.
 //
-// An access is stamped with its block, the block's barrier epoch, and its
-// thread's step (a counter per lane that grows with each __syncwarp and each
-// release). A thread knows an access if
-//   * it made it itself, or a barrier of its block lies between (smaller
-//   epoch), or a chain of __syncwarp does (LaneClocks);
-//   * it acquired a release that covers it: such knowledge is a `Knowledge`, an
-//   immutable value that threads share;
-//   * the kernel or copy that made it was complete, and known to be, before
-//   this thread began.
+// An access is stamped with its block, the block's barrier epoch, and its thread's step (a counter per lane that grows
+// with each __syncwarp and each release). A thread knows an access if
+//   * it made it itself, or a barrier of its block lies between (smaller epoch), or a chain of __syncwarp does
+//     (LaneClocks);
+//   * it acquired a release that covers it: such knowledge is a `Knowledge`, an immutable value that threads share;
+//   * the kernel or copy that made it was complete, and known to be, before this thread began.
 #pragma once
 
 #include <array>
@@ -20,9 +16,8 @@
 
 namespace shardscope::emulation {
 
-/// One number for each block that ever ran on the machine, in the order of the
-/// grids' starts: a grid's blocks are consecutive. Copies and fills of the
-/// runtime are grids of one block and one thread.
+/// One number for each block that ever ran on the machine, in the order of the grids' starts: a grid's blocks are
+/// consecutive. Copies and fills of the runtime are grids of one block and one thread.
 using BlockId = uint32_t;
 
 /// For each lane of a warp: its accesses up to this step are known.
@@ -36,8 +31,7 @@ struct Stamp {
   uint16_t thread = 0;
 };
 
-/// What is known of one block's accesses: all of smaller epochs, and those of
-/// single warps up to a step of each lane.
+/// What is known of one block's accesses: all of smaller epochs, and those of single warps up to a step of each lane.
 struct BlockFacts {
   uint32_t epoch = 0;
   std::map<uint16_t, LaneClocks> warps;

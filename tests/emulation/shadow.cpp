@@ -39,26 +39,39 @@ const void* unpacked_place(int32_t place) {
   return reinterpret_cast<const char*>(&packed_place) + place;
 }
 
-/// The four cells of each cell that was split, for all shadows; they are kept for the life of the process.
+/// The four cells of each cell that was split, for all shadows.
 class Shadow::Parts {
  public:
-  static Cell* of(Cell& cell) {
-    static Cell(*const pool)[4] = static_cast<Cell(*)[4]>(reserve(kMost * static_cast<int64_t>(sizeof(Cell)) * 4));
-    static uint32_t used = 0;
+  Cell* of(Cell& cell) {
     if (cell.parts == 0) {
-      require(used < kMost, "emulation: too many small accesses for the shadow memory");
-      for (Cell& part : pool[used]) {
+      require(used_ < kMost, "emulation: too many small accesses for the shadow memory");
+      for (Cell& part : pool_[used_]) {
         part = cell;
         part.parts = 0;
       }
-      cell.parts = ++used;
+      cell.parts = ++used_;
     }
-    return pool[cell.parts - 1];
+    return pool_[cell.parts - 1];
+  }
+  void forget() {
+    madvise(pool_, used_ * sizeof(*pool_), MADV_DONTNEED);
+    used_ = 0;
+  }
+
+  static Parts& all() {
+    static Parts parts;
+    return parts;
   }
 
  private:
   static constexpr int64_t kMost = int64_t{1} << 28;
+  Cell (*const pool_)[4] = static_cast<Cell (*)[4]>(reserve(kMost * static_cast<int64_t>(sizeof(Cell)) * 4));
+  uint32_t used_ = 0;
 };
+
+void Shadow::forget_parts() {
+  Parts::all().forget();
+}
 
 Shadow::Shadow(int64_t bytes)
     : cells_bytes_((bytes + kCellBytes - 1) / kCellBytes * static_cast<int64_t>(sizeof(Cell)) + 1),
@@ -86,7 +99,7 @@ bool Shadow::note(int64_t offset, int64_t bytes, bool write, const Access& acces
 bool Shadow::note_cell(Cell& cell, int64_t cell_bytes, int64_t begin, int64_t end, bool write, const Access& access,
                        const Observer& observer, Race* race) {
   if (cell.parts != 0 || end - begin < cell_bytes) {
-    Cell* const parts = Parts::of(cell);
+    Cell* const parts = Parts::all().of(cell);
     const int64_t part_bytes = cell_bytes / 4;
     for (int64_t part = begin / part_bytes; part * part_bytes < end; ++part) {
       const int64_t part_begin = part * part_bytes;

@@ -59,6 +59,9 @@ class Shadow {
   Shadow& operator=(const Shadow&) = delete;
   ~Shadow();
 
+  /// Gives back the memory of all split pieces. Only while no shadow lives that has any.
+  static void forget_parts();
+
   /// Notes an access of [offset, offset + bytes). If an earlier one conflicts
   /// (one of the two writes, not both are atomics of a scope that holds both,
   /// and `observer` does not know the earlier one), returns true and tells

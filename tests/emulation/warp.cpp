@@ -1,5 +1,4 @@
-// Barriers and the operations of warps. The last thread to arrive does the work
-// for all and makes the others ready.
+// Barriers and the operations of warps. The last thread to arrive does the work for all and makes the others ready.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <fmt/format.h>
@@ -65,8 +64,7 @@ void order_lanes(Block& block, const Thread& thread, uint32_t mask) {
   });
 }
 
-/// The lane that a shuffle reads from, as the PTX ISA says (shfl.sync); the own
-/// lane where it would leave its segment.
+/// The lane that a shuffle reads from, as the PTX ISA says (shfl.sync); the own lane where it would leave its segment.
 int source_lane(call::Shuffle kind, int lane, int argument, int width) {
   const int segment = lane / width * width;
   int source = lane;
@@ -94,9 +92,8 @@ float element(bool bf16, uint32_t word, int half) {
   return bf16 ? __bfloat162float(std::bit_cast<__nv_bfloat16>(bits)) : __half2float(std::bit_cast<__half>(bits));
 }
 
-/// d += a b over the fragments of 32 lanes (PTX ISA, mma.m16n8k16): lane 4 r +
-/// c holds of a the rows r and r + 8 in columns 2c, 2c+1, 2c+8, 2c+9; of b the
-/// rows 2c, 2c+1, 2c+8, 2c+9 in column r; of d rows r and r + 8 in columns 2c,
+/// d += a b over the fragments of 32 lanes (PTX ISA, mma.m16n8k16): lane 4 r + c holds of a the rows r and r + 8 in
+/// columns 2c, 2c+1, 2c+8, 2c+9; of b the rows 2c, 2c+1, 2c+8, 2c+9 in column r; of d rows r and r + 8 in columns 2c,
 /// 2c+1.
 void multiply(Block& block, const Thread& thread, bool bf16) {
   float a[16][16];
@@ -132,8 +129,7 @@ float larger(float a, float b) {
   return std::fmax(a, b);
 }
 
-/// As the butterfly of warp_sum adds: all lanes get the same bits, since each
-/// step's two operands only change sides.
+/// As the butterfly of warp_sum adds: all lanes get the same bits, since each step's two operands only change sides.
 float reduced(Block& block, const Thread& thread, call::Reduction kind) {
   float values[32];
   for (int lane = 0; lane < 32; ++lane) {
@@ -191,8 +187,7 @@ void complete(Block& block, Thread& last, const WarpOperation& operation) {
   }
 }
 
-/// What one lane does at a warp operation; its operand is set. Returns when all
-/// lanes of the mask have arrived.
+/// What one lane does at a warp operation; its operand is set. Returns when all lanes of the mask have arrived.
 void arrive(Thread& thread, const WarpOperation& wanted) {
   Machine& machine = Machine::get();
   Block& block = *thread.block;
@@ -350,8 +345,7 @@ void matrix_multiply(bool bf16, float* d, const uint32_t* a, const uint32_t* b, 
 }
 
 uint32_t active_mask() noexcept {
-  // Which lanes are together is for the hardware to say; at least the one that
-  // asks is.
+  // Which lanes are together is for the hardware to say; at least the one that asks is.
   return lane_bit(*Machine::get().running());
 }
 

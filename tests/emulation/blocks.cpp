@@ -117,6 +117,7 @@ void Thread::begin(Block& its_block, int its_index, uint3 its_id, const Knowledg
   index = static_cast<uint16_t>(its_index);
   id = its_id;
   state = State::kReady;
+  place = nullptr;
   know(base);
   observed[0] = observed[1] = published[0] = published[1] = nullptr;
   accesses_without_progress = 0;

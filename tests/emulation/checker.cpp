@@ -103,9 +103,10 @@ Verdict judge_shared(const Thread& thread, const CheckedAccess& access) {
   if (variable == nullptr) {
     const SharedMemory::Variable* const near = shared.nearest(access.address);
     return Finding{Fault::kOutOfBounds,
-                   near == nullptr ? "of shared memory outside every variable"
-                                   : fmt::format("{} shared variable {} ({} bytes)",
-                                                 distance(at, near->begin, near->bytes), near->name, near->bytes)};
+                   near == nullptr
+                       ? "of shared memory, of which the launch gave no dynamic bytes and the block has no variable"
+                       : fmt::format("{} shared variable {} ({} bytes)", distance(at, near->begin, near->bytes),
+                                     near->name, near->bytes)};
   }
   const int64_t offset = at - variable->begin;
   if (offset + access.bytes > variable->bytes) {
@@ -184,8 +185,10 @@ Verdict judge(const Thread& thread, const CheckedAccess& access) {
   if (!shared && !machine.memory().covers(access.address)) {
     if (Fibre::any_owns(access.address)) return Finding{Fault::kForeignLocal, "of another thread's local memory"};
     if (!access.write && is_constant(access.address)) return {};
+    const auto at = reinterpret_cast<uintptr_t>(access.address);
+    constexpr uintptr_t kFirstPage = 4096;
     return Finding{Fault::kHostMemory,
-                   fmt::format("of host memory at 0x{:x}", reinterpret_cast<uintptr_t>(access.address))};
+                   fmt::format("of host memory at 0x{:x}{}", at, at < kFirstPage ? ": a null pointer" : "")};
   }
   if (access.aligned && reinterpret_cast<uintptr_t>(access.address) % static_cast<uint64_t>(access.bytes) != 0) {
     return Finding{Fault::kMisaligned, fmt::format("at address 0x{:x}, which is no multiple of {}",

@@ -82,6 +82,7 @@ Thread& enter(const void* address, int64_t bytes, Use use, Scope scope, const vo
                   .update = use == Use::kUpdate,
                   .system = scope == Scope::kSystem});
   }
+  machine.running()->place = place;
   return *machine.running();
 }
 

@@ -33,8 +33,10 @@ void tell_and_abort(int, siginfo_t*, void* context) {
   static_cast<void>(!write(STDERR_FILENO, kFirst, sizeof(kFirst) - 1));
   std::string line = "emulation: no thread of a kernel runs\n";
   if (const Thread* const thread = Machine::get().running(); thread != nullptr) {
-    line = fmt::format("emulation: kernel {}, {}, {}\n", kernel_name(thread->block->grid->kernel->kernel),
-                       thread->description(), place_of(interrupted_place(context)));
+    // Within a call (a poll without poll_pause, say) the place is the emulation's own: then the call's says more.
+    line = fmt::format("emulation: kernel {}, {}, {}{}\n", kernel_name(thread->block->grid->kernel->kernel),
+                       thread->description(), place_of(interrupted_place(context)),
+                       thread->place == nullptr ? "" : ", its last call at " + place_of(thread->place));
   }
   static_cast<void>(!write(STDERR_FILENO, line.data(), line.size()));
   std::abort();

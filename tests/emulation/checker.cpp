@@ -229,17 +229,16 @@ bool Thread::knows_later(const Access& earlier) const {
   return known_ != nullptr && known_->covers(earlier.stamp());
 }
 
-bool check_runtime_access(BlockId block, const Observer& observer, const Allocation& allocation, int64_t offset,
+bool check_runtime_access(BlockId block, const Observer& observer, Allocation& allocation, int64_t offset,
                           int64_t bytes, bool write) {
   Machine& machine = Machine::get();
-  auto& shadow = const_cast<Allocation&>(allocation).shadow;
   Access stamp;
   stamp.block = block;
   stamp.epoch = 1;
   stamp.step = 1;
   stamp.copy = true;
   Race race;
-  if (!shadow.note(offset, bytes, write, stamp, observer, &race)) return true;
+  if (!allocation.shadow.note(offset, bytes, write, stamp, observer, &race)) return true;
   const std::string operation = machine.describe(stamp);
   machine.record(Fault::kGlobalRace, "",
                  fmt::format("{}: {} of byte {} of {}, without an order after the {} by {}", name(Fault::kGlobalRace),

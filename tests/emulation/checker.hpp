@@ -29,7 +29,7 @@ void check_access(const CheckedAccess& access);
 
 /// A copy's or fill's access, as a grid of its own. `description`: "cudaMemcpy to device". Returns false after a
 /// report.
-bool check_runtime_access(BlockId block, const Observer& observer, const Allocation& allocation, int64_t offset,
+bool check_runtime_access(BlockId block, const Observer& observer, Allocation& allocation, int64_t offset,
                           int64_t bytes, bool write);
 
 }  // namespace shardscope::emulation

@@ -23,6 +23,22 @@ void* reserve(int64_t bytes, int protection) {
   return memory;
 }
 
+/// Of pieces with `begin` and `bytes`, the one that holds the address or lies nearest to it; nullptr if all are empty.
+template <class Pieces>
+auto nearest_of(const Pieces& pieces, const void* address) -> decltype(&*pieces.begin()) {
+  const auto* const at = static_cast<const std::byte*>(address);
+  decltype(&*pieces.begin()) best = nullptr;
+  int64_t best_distance = 0;
+  for (const auto& piece : pieces) {
+    const int64_t distance = at < piece.begin ? piece.begin - at : std::max<int64_t>(at - piece.begin - piece.bytes, 0);
+    if (piece.bytes > 0 && (best == nullptr || distance < best_distance)) {
+      best = &piece;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
 }  // namespace
 
 // ---- which bytes were written ---------------------------------------------------------------------------------------
@@ -154,18 +170,7 @@ bool DeviceMemory::free(void* begin) {
 }
 
 const Allocation* DeviceMemory::nearest(const void* address) const {
-  const auto* const at = static_cast<const std::byte*>(address);
-  const Allocation* best = nullptr;
-  int64_t best_distance = 0;
-  for (const Allocation& allocation : allocations_) {
-    const int64_t distance =
-        at < allocation.begin ? allocation.begin - at : std::max<int64_t>(at - allocation.begin - allocation.bytes, 0);
-    if (best == nullptr || distance < best_distance) {
-      best = &allocation;
-      best_distance = distance;
-    }
-  }
-  return best;
+  return nearest_of(allocations_, address);
 }
 
 Allocation* DeviceMemory::find(const void* address) const {
@@ -224,18 +229,7 @@ const SharedMemory::Variable* SharedMemory::find(const void* address) const {
 }
 
 const SharedMemory::Variable* SharedMemory::nearest(const void* address) const {
-  const auto* const at = static_cast<const std::byte*>(address);
-  const Variable* best = nullptr;
-  int64_t best_distance = 0;
-  for (const Variable& variable : variables_) {
-    const int64_t distance =
-        at < variable.begin ? variable.begin - at : std::max<int64_t>(at - variable.begin - variable.bytes, 0);
-    if (variable.bytes > 0 && (best == nullptr || distance < best_distance)) {
-      best = &variable;
-      best_distance = distance;
-    }
-  }
-  return best;
+  return nearest_of(variables_, address);
 }
 
 }  // namespace shardscope::emulation

@@ -25,8 +25,6 @@ std::vector<Frame> frames_of(uintptr_t address) {
   if (dladdr(reinterpret_cast<const void*>(address), &module) == 0 || module.dli_fname == nullptr) return {};
   const uintptr_t offset = address - reinterpret_cast<uintptr_t>(module.dli_fbase);
   // The program itself is found by what it is, not by the name that it was started with.
-  Dl_info self{};
-  dladdr(reinterpret_cast<const void*>(&frames_of), &self);
   std::string file = module.dli_fname;
   if (file.find('/') == std::string::npos) file = "/proc/self/exe";
   const std::string command = fmt::format("addr2line -f -i -C -e '{}' 0x{:x} 2>/dev/null", file, offset);

@@ -1,11 +1,20 @@
 # shellcheck shell=bash
-# The CUDA toolkit that tests compile kernels with: one that is installed, else one fetched into the cache folder. Needs no
-# GPU and no root. Sourced after lib.sh, whose steps, failures and downloads it uses, by launch/fetch_cuda and tests/run.
+# The CUDA toolkit that tests compile kernels with, and the libraries beside it: what is installed, else fetched into the
+# cache folder. Needs no GPU and no root. Sourced after lib.sh, whose steps, failures and downloads it uses, by
+# launch/fetch_cuda and tests/run.
 # shellcheck disable=SC2154  # root, log_folder and temporary_folder are lib.sh's
 
 cuda_name=cuda-13.0.2  # the folder in the cache: the version of what cuda.txt lists
 cuda_least=1208        # the oldest toolkit that we accept: 12.8, the first with sm_120
 cuda_need_mib=600      # wheels, pip's copy of the largest, and what is in them
+
+# Libraries that many toolkits lack: package, header, library ("-": it comes with the driver), MB to download, and MiB of disk
+# as above. Each has its own folder in the cache, of what we use: headers and this library.
+cuda_libraries=(
+  "nvidia-cublas cublasLt.h libcublasLt 423 1700"
+  "nvidia-nccl-cu13 nccl.h libnccl 196 650"
+  "nvidia-nvml-dev nvml.h - 0.1 5"
+)
 
 # cuda_installed: prints the folder of a toolkit of this machine that is complete and new enough; status 1 if there is none.
 cuda_installed() {
@@ -27,41 +36,91 @@ cuda_installed() {
 # cuda_is_right FOLDER: it was unpacked to the end, from what cuda.txt lists today.
 cuda_is_right() { [[ -x $1/bin/nvcc ]] && cmp -s -- "$1/cuda.txt" "$root/launch/cuda.txt"; }
 
-# fetch_cuda: sets `cuda_path`. What is installed or in the cache is used at once, without network and without writing.
-fetch_cuda() {
-  local folder
-  if cuda_path=$(cuda_installed); then
-    note "$cuda_path (installed)"
-    return
-  fi
-  folder=$(cache_folder)
-  cuda_path=$folder/$cuda_name
-  if cuda_is_right "$cuda_path"; then
-    note "$cuda_path"
-    return
-  fi
-  begin_download "$folder" "$cuda_need_mib"
-  if ! cuda_is_right "$cuda_path"; then download_cuda "$folder"; fi
-  end_download
-  note "$cuda_path"
+# cuda_has FOLDER HEADER LIBRARY: the folder, of a toolkit or of one package, holds both.
+cuda_has() {
+  local folder=$1 header=$2 library=$3 targets
+  targets=$folder/targets/$(uname -m)-linux
+  [[ -f $folder/include/$header || -f $targets/include/$header ]] || return
+  [[ $library == - || -f $folder/lib64/$library.so || -f $folder/lib/$library.so || -f $targets/lib/$library.so ]]
 }
 
-# download_cuda FOLDER: within begin_download and end_download. A rename gives the toolkit its name at last.
+# cuda_requirements [PACKAGE]: cuda.txt's lines for this library; without: for the toolkit.
+cuda_requirements() {
+  awk -v wanted="${1:-}" -v libraries=" ${cuda_libraries[*]} " '
+    /^#/ { next }
+    /^[a-z]/ { split($1, part, "=="); inside = wanted == "" ? !index(libraries, " " part[1] " ") : part[1] == wanted }
+    inside { print }' "$root/launch/cuda.txt"
+}
+
+# fetch_cuda: sets `cuda_path`, and `cuda_packages` to the folders of the libraries that it lacks. What is installed or in the
+# cache is used at once, without network and without writing.
+fetch_cuda() {
+  local folder library
+  folder=$(cache_folder)
+  if cuda_path=$(cuda_installed); then
+    note "$cuda_path (installed)"
+  else
+    cuda_path=$folder/$cuda_name
+    if ! cuda_is_right "$cuda_path"; then
+      begin_download "$folder" "$cuda_need_mib"
+      if ! cuda_is_right "$cuda_path"; then download_cuda "$folder"; fi
+      end_download
+    fi
+    note "$cuda_path"
+  fi
+  cuda_packages=()
+  for library in "${cuda_libraries[@]}"; do
+    # shellcheck disable=SC2086  # five words
+    fetch_cuda_library "$folder" $library
+  done
+}
+
+# fetch_cuda_library FOLDER PACKAGE HEADER LIBRARY MB MIB
+fetch_cuda_library() {
+  local folder=$1 package=$2 header=$3 library=$4 megabytes=$5 need_mib=$6 version path wanted
+  if cuda_has "$cuda_path" "$header" "$library"; then return; fi
+  version=$(sed -n "s/^$package==\([^ ]*\).*/\1/p" "$root/launch/cuda.txt")
+  path=$folder/$package-$version
+  if ! cuda_has "$path" "$header" "$library"; then
+    begin_download "$folder" "$need_mib"
+    if ! cuda_has "$path" "$header" "$library"; then
+      note "downloading $package ($megabytes MB) from the package index"
+      wanted=("include/$header")
+      [[ $library == - ]] || wanted+=("lib/$library.so*")
+      unpack_cuda "$folder" "${path##*/}" "$package" "install a CUDA toolkit that has $header" \
+        "(?:cu\d+|nccl)/(include/.*[^/]|lib/$library\.so[.\d]*)" "${wanted[@]}"
+    fi
+    end_download
+  fi
+  note "$path"
+  cuda_packages+=("$path")
+}
+
+# download_cuda FOLDER: within begin_download and end_download.
 download_cuda() {
-  local folder=$1 log=$log_folder/cuda.log
   note "downloading the CUDA toolkit (105 MB) from the package index"
-  pip_download "$log" --require-hashes -r "$root/launch/cuda.txt" ||
-    fail_download "$log" "$folder" "the CUDA toolkit" "install CUDA 12.8 or later, with nvcc in PATH"
-  python3 - "$temporary_folder" "$cuda_name" >"$log" 2>&1 <<'PYTHON' || fail "unpacking the wheels: $(why_in "$log")" \
+  unpack_cuda "$1" "$cuda_name" "" "install CUDA 12.8 or later, with nvcc in PATH" "cu\d+/([^.].*[^/])" bin/nvcc \
+    include/cuda_runtime.h
+}
+
+# unpack_cuda FOLDER NAME PACKAGE OTHERWISE PATTERN FILE…: FOLDER/NAME from the wheels of PACKAGE ("": the toolkit): what the
+# pattern matches, as its group says, with these files (patterns of the shell) among it. A rename gives the folder its name at last.
+unpack_cuda() {
+  local folder=$1 name=$2 package=$3 otherwise=$4 log=$log_folder/cuda.log
+  shift 4
+  cuda_requirements "$package" >"$temporary_folder/requirements.txt"
+  pip_download "$log" --require-hashes -r "$temporary_folder/requirements.txt" ||
+    fail_download "$log" "$folder" "${package:-the CUDA toolkit}" "$otherwise"
+  python3 - "$temporary_folder" "$name" "$@" >"$log" 2>&1 <<'PYTHON' || fail "unpacking the wheels: $(why_in "$log")" \
     "free some space on the file system of $folder if that is what is wrong; then run again" "$log"
 import os, pathlib, re, shutil, sys, zipfile
-folder, inside = pathlib.Path(sys.argv[1]), re.compile(r"nvidia/cu\d+/([^.].*[^/])$")
+folder, inside, wanted = pathlib.Path(sys.argv[1]), re.compile("nvidia/" + sys.argv[3]), sys.argv[4:]
 target = folder / sys.argv[2]
 try:
     for path in sorted(folder.glob("*.whl")):
         with zipfile.ZipFile(path) as wheel:
             for member in wheel.infolist():
-                match = inside.match(member.filename)
+                match = inside.fullmatch(member.filename)
                 if not match or ".." in member.filename:
                     continue
                 file = target / match[1]
@@ -71,18 +130,20 @@ try:
                 programs = file.parent.name == "bin" and "." not in file.name
                 file.chmod(0o755 if programs else 0o644)
         path.unlink()
-    if not (target / "bin" / "nvcc").is_file() or not (target / "include" / "cuda_runtime.h").is_file():
-        sys.exit("error: the wheels hold no nvcc or no cuda_runtime.h")
+    for name in wanted:
+        if not any(target.glob(name)):
+            sys.exit(f"error: the wheels hold no {name}")
     # What a linker asks for: names without a version, and a folder lib64.
     for library in sorted((target / "lib").glob("lib*.so.*")):
         link = library.with_name(library.name.split(".so.")[0] + ".so")
         if not link.exists():
             link.symlink_to(library.name)
-    (target / "lib64").symlink_to("lib")
+    if (target / "lib").is_dir():
+        (target / "lib64").symlink_to("lib")
 except (OSError, zipfile.BadZipFile) as error:
     sys.exit(f"error: {error}")
 PYTHON
-  cp -- "$root/launch/cuda.txt" "$temporary_folder/$cuda_name/"
-  rm -rf -- "${folder:?}/$cuda_name"  # one of other versions, or damaged
-  mv -- "$temporary_folder/$cuda_name" "$folder/$cuda_name"
+  cp -- "$root/launch/cuda.txt" "$temporary_folder/$name/"
+  rm -rf -- "${folder:?}/$name"  # one of other versions, or damaged
+  mv -- "$temporary_folder/$name" "$folder/$name"
 }

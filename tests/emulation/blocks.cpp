@@ -11,10 +11,7 @@
 namespace shardscope::emulation {
 namespace {
 
-// What a multiprocessor holds at once (CUDA C++ Programming Guide, compute capability 9.0).
-constexpr int64_t kThreadsPerMultiprocessor = 2048;
-constexpr int64_t kBlocksPerMultiprocessor = 32;
-constexpr int64_t kSharedBytesPerMultiprocessor = 228 << 10;
+// CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", of shared memory.
 constexpr int64_t kSharedBytesReservedPerBlock = 1 << 10;
 
 constexpr int64_t kEagerBlocks = 4;
@@ -28,17 +25,19 @@ uint3 coordinates(int64_t number, const dim3& size) {
           static_cast<unsigned>(number / (x * y))};
 }
 
-int64_t resident_blocks_per_multiprocessor(int64_t threads, int64_t shared_bytes) {
-  const int64_t by_threads = kThreadsPerMultiprocessor / ((threads + 31) / 32 * 32);
-  const int64_t by_shared = kSharedBytesPerMultiprocessor / (shared_bytes + kSharedBytesReservedPerBlock);
-  return std::min({by_threads, by_shared, kBlocksPerMultiprocessor});
+int64_t Machine::resident_blocks_per_multiprocessor(int device, int64_t threads, int64_t shared_bytes) const {
+  const GpuModel& model = *gpu(device).model;
+  const int64_t by_threads = model.threads_per_multiprocessor / ((threads + 31) / 32 * 32);
+  const int64_t by_shared = model.shared_bytes_per_multiprocessor / (shared_bytes + kSharedBytesReservedPerBlock);
+  return std::min({by_threads, by_shared, static_cast<int64_t>(model.blocks_per_multiprocessor)});
 }
 
 void Machine::start(const std::shared_ptr<Grid>& grid) {
   grid->first_block = new_block_ids({grid->kernel->kernel, grid->size, grid->block_size, {}});
   const int64_t threads = static_cast<int64_t>(grid->block_size.x) * grid->block_size.y * grid->block_size.z;
   grid->most_resident =
-      options_.multiprocessors * std::max<int64_t>(1, resident_blocks_per_multiprocessor(threads, grid->shared_bytes));
+      multiprocessors(grid->device) *
+      std::max<int64_t>(1, resident_blocks_per_multiprocessor(grid->device, threads, grid->shared_bytes));
   if (seeded() && grid->blocks() <= (1 << 20)) {
     grid->order.resize(static_cast<size_t>(grid->blocks()));
     std::iota(grid->order.begin(), grid->order.end(), 0u);

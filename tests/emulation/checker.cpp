@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/emulation/fakes/cudart/ipc.hpp"
 #include "tests/emulation/symbols.hpp"
 
 namespace shardscope::emulation {
@@ -140,14 +141,16 @@ Verdict judge_global(const Thread& thread, const CheckedAccess& access) {
   }
   const int64_t offset = at - allocation->begin;
   const auto where = [&] { return fmt::format("byte {} of {}", offset, allocation->description()); };
-  if (allocation->freed) return Finding{Fault::kUseAfterFree, fmt::format("of {}, which was freed", where())};
+  if (allocation->freed || (allocation->exported != nullptr && !still_lives(*allocation->exported)))
+    return Finding{Fault::kUseAfterFree, fmt::format("of {}, which was freed", where())};
   if (offset + access.bytes > allocation->bytes) {
     return Finding{Fault::kOutOfBounds,
                    fmt::format("at byte {} runs past the end of {}", offset, allocation->description())};
   }
   const int device = thread.block->grid->device;
-  if (allocation->device != device && allocation->device != kPinned &&
-      !machine.peer_enabled[device][allocation->device]) {
+  if (allocation->device == kImported ? allocation->importer != device
+                                      : allocation->device != device && allocation->device != kPinned &&
+                                            !machine.peer_enabled[device][allocation->device]) {
     return Finding{Fault::kPeerAccess,
                    fmt::format("of {} by device {}, whose access to it was not enabled", where(), device)};
   }
@@ -240,10 +243,11 @@ bool check_runtime_access(BlockId block, const Observer& observer, Allocation& a
   Race race;
   if (!allocation.shadow.note(offset, bytes, write, stamp, observer, &race)) return true;
   const std::string operation = machine.describe(stamp);
+  const std::string at = race.earlier.copy ? "" : " at " + place_of(unpacked_place(race.earlier.place));
   machine.record(Fault::kGlobalRace, "",
-                 fmt::format("{}: {} of byte {} of {}, without an order after the {} by {}", name(Fault::kGlobalRace),
+                 fmt::format("{}: {} of byte {} of {}, without an order after the {} by {}{}", name(Fault::kGlobalRace),
                              operation, offset, allocation.description(), verb(race.earlier.wrote, race.earlier.atomic),
-                             machine.describe(race.earlier)));
+                             machine.describe(race.earlier), at));
   return false;
 }
 

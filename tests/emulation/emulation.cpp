@@ -8,13 +8,18 @@
 #include "kernels/base/error.hpp"
 #include "tests/emulation/device/emulated_launch.hpp"
 #include "tests/emulation/fakes/cudart/runtime.hpp"
+#include "tests/emulation/fakes/lock.hpp"
 #include "tests/emulation/machine.hpp"
 
 namespace shardscope::emulation {
 
 void restart(const Options& options) {
-  forget_streams();
-  Machine::get().restart(options);
+  Machine& machine = Machine::get();
+  const Locked locked;
+  end_worker();
+  forget_runtime();
+  forget_calls();
+  machine.restart(options);
 }
 
 std::string_view name(Fault fault) {
@@ -47,15 +52,23 @@ std::string_view name(Fault fault) {
       return "no peer access";
     case Fault::kTrap:
       return "trap";
+    case Fault::kHostRace:
+      return "race with the host";
+    case Fault::kLifetime:
+      return "destroyed too early";
+    case Fault::kRankMismatch:
+      return "ranks that do not do the same";
   }
   return "";
 }
 
 std::vector<Report> take_reports() {
+  const Locked locked;
   return Machine::get().take_reports();
 }
 
 void label(const void* allocation, std::string_view allocation_class) {
+  const Locked locked;
   DeviceMemory& memory = Machine::get().memory();
   Allocation* const found = memory.covers(allocation) ? memory.find(allocation) : nullptr;
   require(found != nullptr, "emulation: label is for an allocation");
@@ -64,10 +77,12 @@ void label(const void* allocation, std::string_view allocation_class) {
 }
 
 std::vector<KernelCounters> counters() {
+  const Locked locked;
   return Machine::get().counters().named();
 }
 
 void clear_counters() {
+  const Locked locked;
   Machine::get().counters().clear();
 }
 

@@ -39,7 +39,7 @@ void Machine::report_ended_before_barrier(const Thread& waiting, const Thread& e
 void Machine::leave() {
   Thread* const here = running_;
   running_ = nullptr;
-  Fibre::switch_to(here->fibre, scheduler_);
+  Fibre::switch_to(here->fibre, *scheduler_);
   __builtin_unreachable();
 }
 
@@ -49,9 +49,11 @@ void Machine::report(Fault fault, const Thread& thread, const std::string& what,
          fmt::format("{}: {}; kernel {}, {}, {}", name(fault), what, kernel, thread.description(), place_of(place)));
 }
 
-void Machine::record(Fault fault, const std::string& kernel, const std::string& message) {
-  stopped_ = true;
-  stopped_by_ = fault;
+void Machine::record(Fault fault, const std::string& kernel, const std::string& message, bool stops) {
+  if (stops) {
+    stopped_ = true;
+    stopped_by_ = fault;
+  }
   reports_.push_back({fault, kernel, message});
 }
 
@@ -71,10 +73,14 @@ void Machine::report_stuck_block(const Block& block) {
 }
 
 /// The scheduler's: whoever is not done polls, and nothing has changed for long.
-void Machine::report_no_progress() {
+void Machine::report_no_progress(const Source& source) {
   const Thread* polling = nullptr;
   for (const std::unique_ptr<Block>& block : resident_) {
     if (polling == nullptr && !block->polling.empty()) polling = block->polling.front();
+  }
+  if (polling == nullptr && source.waits()) {
+    record(Fault::kNoProgress, "", fmt::format("no progress: {}", source.waits_for()));
+    return;
   }
   if (polling == nullptr) {
     record(Fault::kNoProgress, "", "no progress: no block of a grid fits on the device");
@@ -89,6 +95,7 @@ void Machine::report_no_progress() {
         "holds {} of its {} at once",
         outside, grid.resident_blocks, grid.blocks());
   }
+  if (source.waits()) what += "; " + source.waits_for();
   report(Fault::kNoProgress, *polling, what, polling->place);
 }
 

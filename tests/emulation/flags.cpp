@@ -6,6 +6,7 @@
 // scope also by acquires of system scope elsewhere. A plain (relaxed) store
 // ends what was published before; an atomic update adds to it.
 #include <algorithm>
+#include <bit>
 #include <type_traits>
 
 #include "tests/emulation/checker.hpp"
@@ -116,10 +117,17 @@ T do_update(Update kind, T* address, T value, T compare, Scope scope, const void
     observe(thread, {address, scope}, Order::kRelaxed);
     publish(thread, {address, scope}, Order::kRelaxed, true);
   }
-  const T old = *address;
-  const T now = updated(kind, old, value, compare);
+  // Other processes may change shared memory at the same time.
+  using Word = std::conditional_t<sizeof(T) == sizeof(uint32_t), uint32_t, uint64_t>;
+  auto* const word = reinterpret_cast<Word*>(address);
+  Word seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+  T now{};
+  do {
+    now = updated(kind, std::bit_cast<T>(seen), value, compare);
+  } while (
+      !__atomic_compare_exchange_n(word, &seen, std::bit_cast<Word>(now), false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+  const T old = std::bit_cast<T>(seen);
   if (now != old) machine.note_progress();
-  *address = now;
   return old;
 }
 
@@ -127,7 +135,7 @@ template <class T>
 T do_load(const T* address, Order order, Scope scope, const void* place) {
   Thread& thread = enter(address, sizeof(T), Use::kLoad, scope, place);
   if (Machine::get().checked()) observe(thread, {address, scope}, order);
-  return *address;
+  return __atomic_load_n(address, __ATOMIC_ACQUIRE);
 }
 
 template <class T>
@@ -135,8 +143,7 @@ void do_store(T* address, T value, Order order, Scope scope, const void* place) 
   Thread& thread = enter(address, sizeof(T), Use::kStore, scope, place);
   Machine& machine = Machine::get();
   if (machine.checked()) publish(thread, {address, scope}, order, false);
-  if (*address != value) machine.note_progress();
-  *address = value;
+  if (__atomic_exchange_n(address, value, __ATOMIC_ACQ_REL) != value) machine.note_progress();
 }
 
 }  // namespace

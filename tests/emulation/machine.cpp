@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
+#include <cstdlib>
 #include <iterator>
 #include <numeric>
 
 #include "kernels/base/error.hpp"
+#include "tests/emulation/fakes/environment.hpp"
 #include "tests/emulation/watchdog.hpp"
 
 namespace shardscope::emulation {
@@ -16,9 +19,18 @@ namespace {
 constexpr int64_t kAccessesWithoutProgress = 1 << 20;
 constexpr uint64_t kLeastIdleStepNs = 1000;
 constexpr uint64_t kMostIdleStepNs = 60'000'000'000;
+constexpr uint64_t kPollStepNs = 1'000'000;      // for each time that a host which polls finds everybody waiting
 constexpr uint64_t kStuckNs = 3600'000'000'000;  // longer than any wait that a kernel may allow itself
 
+uint64_t real_ns() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
+}
+
 }  // namespace
+
+thread_local Thread* Machine::running_ = nullptr;
 
 Thread::Thread() : fibre(&Machine::run_threads, this) {}
 
@@ -28,16 +40,22 @@ Machine& Machine::get() {
 }
 
 Machine::Machine() {
-  restart({});
+  restart(options_from_environment());
 }
 
 void Machine::restart(const Options& options) {
-  require(running_ == nullptr && options.devices >= 1 && options.devices <= kMostDevices,
-          "emulation: restart is for the host, with 1 to 8 devices");
+  require(running_ == nullptr, "emulation: restart is for the host");
+  explain_faults();  // each time: test frameworks take the signal's handler away
   abandon_everything();
   options_ = options;
+  if (!options_.table) options_.table = make_table(options_.model, options_.devices);
+  const auto gpus = std::ssize(options_.table->gpus);
+  require(gpus >= 1 && gpus <= kMostDevices, "emulation: a machine has 1 to 8 devices");
+  visible_ = visible_devices(*options_.table, std::getenv("CUDA_VISIBLE_DEVICES"), std::getenv("CUDA_DEVICE_ORDER"));
   checked_ = emulation::checked();
+  shared_with_others_ = false;
   memory_.reset();
+  seen_as_ = -1;
   spare_blocks_.clear();
   Shadow::forget_parts();
   memory_ = std::make_unique<DeviceMemory>();
@@ -49,7 +67,42 @@ void Machine::restart(const Options& options) {
   std::fill_n(&peer_enabled[0][0], kMostDevices * kMostDevices, false);
   next_block_id_ = 1;
   now_ns_ = 1;
+  began_ns_ = real_ns();
+  idle_progress_ = progress_ - 1;
+  grid_event_ = false;
+  rotate_ = false;
   stopped_ = false;
+}
+
+PeerAccess Machine::peer_access(int device, int peer_gpu) const {
+  const auto who = static_cast<size_t>(visible_[static_cast<size_t>(device)]);
+  return table().peers[who][static_cast<size_t>(peer_gpu)];
+}
+
+bool Machine::loses_writes(int device) const {
+  for (const int peer : visible_) {
+    if (peer_access(device, peer) == PeerAccess::kLosesWrites) return true;
+  }
+  return false;
+}
+
+int64_t Machine::memory_bytes(int device) const {
+  return options_.device_memory_bytes > 0 ? options_.device_memory_bytes : gpu(device).model->memory_bytes;
+}
+
+int64_t Machine::free_bytes(int device) const {
+  int64_t free = memory_bytes(device) - memory_->used_bytes(device);
+  for (const GpuProcess& process : gpu(device).processes) free -= static_cast<int64_t>(process.used_mib) << 20;
+  return std::max<int64_t>(free, 0);
+}
+
+int Machine::multiprocessors(int device) const {
+  return options_.multiprocessors > 0 ? options_.multiprocessors : gpu(device).model->multiprocessors;
+}
+
+uint64_t Machine::tick_ns() {
+  now_ns_ = real_time() ? std::max(now_ns_ + 1, real_ns() - began_ns_) : now_ns_ + 1;
+  return now_ns_;
 }
 
 int64_t Machine::random_below(int64_t bound) {
@@ -66,28 +119,27 @@ BlockId Machine::new_block_ids(const GridRecord& grid) {
 
 // ---- who goes next --------------------------------------------------------------------------------------------------
 
-void Machine::run(Source& source, const std::function<bool()>& done) {
-  const Watchdog watchdog(options_.seconds_to_end);
-  grid_event_ = true;
-  idle_progress_ = progress_ - 1;
-  while (!stopped_ && !done()) {
-    if (grid_event_ || grids_.empty() || random_below(16) == 1) {
-      grid_event_ = false;
-      source.start_ready();
-      if (grids_.empty()) {
-        if (grid_event_) continue;  // a copy ran, and something else may start now
-        return;
-      }
-    }
-    const int64_t next = next_block();
-    if (next < 0) {
-      idle();
-      continue;
-    }
-    const Block& block = *resident_[static_cast<size_t>(next)];
-    running_ = pop_ready(*resident_[static_cast<size_t>(next)]);
-    Fibre::switch_to(scheduler_, running_->fibre);
-    if (stopped_) break;
+Step Machine::step(Source& source, bool leap) {
+  if (stopped_) return Step::kNothing;
+  if (grid_event_ || grids_.empty() || random_below(16) == 1) {
+    grid_event_ = false;
+    const bool started = source.start_ready();
+    if (stopped_) return Step::kNothing;
+    if (started) return Step::kRan;
+    if (grids_.empty()) return source.waits() ? idle(source, leap) : Step::kNothing;
+  }
+  const int64_t next = next_block();
+  if (next < 0) {
+    if (source.start_ready()) return Step::kRan;
+    return stopped_ ? Step::kNothing : idle(source, leap);
+  }
+  const Block& block = *resident_[static_cast<size_t>(next)];
+  see_as(block.grid->device);
+  running_ = pop_ready(*resident_[static_cast<size_t>(next)]);
+  static thread_local Fibre scheduler;
+  scheduler_ = &scheduler;
+  Fibre::switch_to(scheduler, running_->fibre);
+  if (!stopped_) {
     if (block.live == 0) {
       end_block(static_cast<size_t>(next));
     } else if (block.stuck()) {
@@ -98,6 +150,22 @@ void Machine::run(Source& source, const std::function<bool()>& done) {
     rotate_ = false;
   }
   if (stopped_) abandon_everything();
+  return Step::kRan;
+}
+
+void Machine::see_as(int device) {
+  if (device >= 0 && !loses_writes(device)) device = -1;
+  if (device == seen_as_) return;
+  if (seen_as_ >= 0) lose_writes(seen_as_, false);
+  if (device >= 0) lose_writes(device, true);
+  seen_as_ = device;
+}
+
+void Machine::lose_writes(int device, bool losing) {
+  for (int peer = 0; peer < devices(); ++peer) {
+    if (peer_access(device, visible_[static_cast<size_t>(peer)]) != PeerAccess::kLosesWrites) continue;
+    memory_->lose_writes(peer, losing);
+  }
 }
 
 int64_t Machine::next_block() {
@@ -142,7 +210,7 @@ void Machine::hand_over(Thread& thread) {
   if (!grid_event_ && !(seeded() && random_below(8) == 0)) next = pop_ready(*thread.block);
   running_ = next;
   if (next == &thread) return;
-  Fibre::switch_to(thread.fibre, next != nullptr ? next->fibre : scheduler_);
+  Fibre::switch_to(thread.fibre, next != nullptr ? next->fibre : *scheduler_);
 }
 
 void Machine::wait(Thread& thread, State state) {
@@ -185,25 +253,42 @@ void Machine::pause_at_access(Thread& thread) {
   }
 }
 
-void Machine::idle() {
+Step Machine::idle(const Source& source, bool leap) {
   bool polling = false;
   for (const std::unique_ptr<Block>& block : resident_) polling |= !block->polling.empty();
   if (progress_ != idle_progress_) {
     idle_progress_ = progress_;
     idle_ns_ = 0;
     idle_step_ns_ = kLeastIdleStepNs;
+    progress_seen_ns_ = real_ns();
   }
-  now_ns_ += idle_step_ns_;
-  idle_ns_ += idle_step_ns_;
-  idle_step_ns_ = std::min(idle_step_ns_ * 2, kMostIdleStepNs);
-  if (!polling || idle_ns_ > kStuckNs) {
-    report_no_progress();
-    return;
+  const bool real = real_time() || source.waits();
+  bool stuck = false;
+  if (real || !leap) {
+    constexpr uint64_t kSecond = 1'000'000'000;
+    stuck = real_ns() - progress_seen_ns_ > static_cast<uint64_t>(options_.seconds_to_end) * kSecond;
+  }
+  if (!real) {
+    const uint64_t step_ns = leap ? idle_step_ns_ : kPollStepNs;
+    now_ns_ += step_ns;
+    idle_ns_ += step_ns;
+    if (leap) idle_step_ns_ = std::min(idle_step_ns_ * 2, kMostIdleStepNs);
+    stuck |= leap && (!polling || idle_ns_ > kStuckNs);
+  }
+  if (stuck) {
+    give_up(source);
+    return Step::kNothing;
   }
   for (const std::unique_ptr<Block>& block : resident_) {
     for (Thread* thread : block->polling) make_ready(*thread);
     block->polling.clear();
   }
+  return Step::kIdle;
+}
+
+void Machine::give_up(const Source& source) {
+  report_no_progress(source);
+  abandon_everything();
 }
 
 void Machine::abandon_everything() {

@@ -1,9 +1,9 @@
 // The machine that runs grids: CUDA threads as fibres, warps, blocks that are resident together, and who goes next.
 // Internal to the emulation; tests use emulation.hpp and the CUDA runtime's functions.
 //
-// One host thread. A fibre that has to wait hands over to the next ready thread of its block; when there is none, or a
-// seed says so, to the scheduler, which picks another block or lets a new one in. Blocks come in when nobody else can
-// go on, up to what the device holds; with a seed a few earlier than needed.
+// One host thread at a time (Call's lock, fakes/call.hpp). A fibre that has to wait hands over to the next ready thread
+// of its block; when there is none, or a seed says so, to the scheduler, which picks another block or lets a new one
+// in. Blocks come in when nobody else can go on, up to what the device holds; with a seed a few earlier than needed.
 #pragma once
 
 #include <cstddef>
@@ -193,11 +193,23 @@ struct GridRecord {
 /// Where grids come from: the stand-in runtime's streams.
 class Source {
  public:
-  /// Starts what may start now. Called whenever a grid has ended or been triggered, or nothing can go on.
-  virtual void start_ready() = 0;
+  /// Starts one thing that may start now, or notes that one is done; false if there was nothing. Called whenever a grid
+  /// has ended or been triggered, again if it says so by grid_event, and when nothing can go on.
+  virtual bool start_ready() = 0;
+  /// True if something that it has started waits for others than grids.
+  virtual bool waits() const = 0;
+  /// What, for a report.
+  virtual std::string waits_for() const = 0;
 
  protected:
   ~Source() = default;
+};
+
+/// What a step of the machine did.
+enum class Step : uint8_t {
+  kRan,
+  kIdle,     // all that runs waits for time, for the host or for other processes
+  kNothing,  // nothing runs
 };
 
 class Machine {
@@ -215,19 +227,44 @@ class Machine {
 
   // ---- for the runtime
   DeviceMemory& memory() { return *memory_; }
+  const MachineTable& table() const { return *options_.table; }
+  /// The GPUs of the table that this process sees: its devices.
+  const std::vector<int>& visible() const { return visible_; }
+  int devices() const { return static_cast<int>(visible_.size()); }
+  const Gpu& gpu(int device) const { return table().gpus[static_cast<size_t>(visible_[static_cast<size_t>(device)])]; }
+  PeerAccess peer_access(int device, int peer_gpu) const;
+  int64_t memory_bytes(int device) const;
+  /// What of it is free: what neither this process nor those of the table use.
+  int64_t free_bytes(int device) const;
+  int multiprocessors(int device) const;
+  /// How many blocks of that many threads and bytes of shared memory a multiprocessor holds at once.
+  int64_t resident_blocks_per_multiprocessor(int device, int64_t threads, int64_t shared_bytes) const;
   /// Lets the grid's blocks come in. It stays valid until it is done, at least.
   void start(const std::shared_ptr<Grid>& grid);
-  /// Runs until `done` says so, nothing is left, or a report stops the machine.
-  void run(Source& source, const std::function<bool()>& done);
+  /// Lets something run for a moment: one thread of a block and those it hands over to, or what the source can start.
+  /// Nothing once a report has stopped the machine. With device memory open.
+  /// `leap`: when everybody waits for time, it goes on in leaps, and a state in which nothing can change is reported.
+  Step step(Source& source, bool leap = true);
+  /// No grid is under way.
+  bool only_works_wait() const { return grids_.empty(); }
+  /// Reports that nothing can go on.
+  void give_up(const Source& source);
+  /// Others than this host thread change what kernels wait for: time then is the real one, and nothing is ever "stuck".
+  bool real_time() const { return options_.policy == Policy::kWorker || shared_with_others_; }
+  void shared_with_others() { shared_with_others_ = true; }
   /// Something has happened that may let the source start more.
   void grid_event() { grid_event_ = true; }
   bool stopped() const { return stopped_; }
   Fault stopped_by() const { return stopped_by_; }
   BlockId new_block_ids(const GridRecord& grid);
   bool peer_enabled[kMostDevices][kMostDevices] = {};  // [who][whose memory]
+  /// Shows memory as that device sees it: what it writes to devices that lose its writes lasts until another one, or
+  /// nobody (-1), is meant.
+  void see_as(int device);
 
   // ---- for the calls of kernels (on a fibre)
-  Thread* running() const { return running_; }
+  /// The thread that this host thread runs; nullptr: it runs host code.
+  static Thread* running() { return running_; }
   /// Gives way until somebody makes the thread ready.
   void wait(Thread& thread, State state);
   void make_ready(Thread& thread);
@@ -235,8 +272,11 @@ class Machine {
   void pause(Thread& thread);
   void pause_at_access(Thread& thread);
   void trigger(Block& block);
+  /// Something has changed that somebody may wait for.
   void note_progress() { ++progress_; }
-  uint64_t tick_ns() { return now_ns_++; }
+  uint64_t progress() const { return progress_; }
+  /// The machine's clock.
+  uint64_t tick_ns();
 
   /// Reports the fault, with what text() gives, and ends all that runs. The fibre's frames are never left, so that
   /// nothing may be owned by them then: hence a function that makes the text.
@@ -247,7 +287,7 @@ class Machine {
   }
   [[noreturn]] void report_ended_before_barrier(const Thread& waiting, const Thread& ended);
   /// A fault found outside kernels.
-  void record(Fault fault, const std::string& kernel, const std::string& message);
+  void record(Fault fault, const std::string& kernel, const std::string& message, bool stops = true);
   /// Who made an access: "thread (0,0,0) of block (1,0,0) of kernel k", or the runtime's operation.
   std::string describe(const Access& access) const;
 
@@ -271,20 +311,25 @@ class Machine {
   bool admit(Grid& grid);
   void end_block(size_t resident_index);
   void end_grid(Grid& grid);
-  void idle();
+  Step idle(const Source& source, bool leap);
+
+  bool loses_writes(int device) const;
+  void lose_writes(int device, bool losing);
 
   [[noreturn]] void leave();
   void report(Fault fault, const Thread& thread, const std::string& what, const void* place);
   void report_stuck_block(const Block& block);
-  void report_no_progress();
+  void report_no_progress(const Source& source);
   void abandon_everything();
 
   Options options_;
+  std::vector<int> visible_;
   bool checked_ = false;
+  bool shared_with_others_ = false;
   std::unique_ptr<DeviceMemory> memory_;
   std::mt19937_64 random_;
-  Fibre scheduler_;
-  Thread* running_ = nullptr;
+  Fibre* scheduler_ = nullptr;  // of the host thread that runs the machine
+  static thread_local Thread* running_ __attribute__((tls_model("initial-exec")));
   std::vector<std::shared_ptr<Grid>> grids_;
   std::vector<std::unique_ptr<Block>> resident_;
   std::vector<std::unique_ptr<Block>> spare_blocks_;
@@ -302,17 +347,29 @@ class Machine {
   uint64_t now_ns_ = 1;  // virtual: goes on when everybody waits
   uint64_t idle_ns_ = 0;
   uint64_t idle_step_ns_ = 0;
+  uint64_t began_ns_ = 0;          // real time at the restart
+  uint64_t progress_seen_ns_ = 0;  // real time of the last progress, while idle
+  int seen_as_ = -1;
   bool grid_event_ = false;
   bool rotate_ = false;
   bool stopped_ = false;
   Fault stopped_by_{};
 };
 
+/// While it lives, device memory is accessible.
+class Opened {
+ public:
+  Opened() { Machine::get().memory().open(); }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+  ~Opened() {
+    Machine::get().see_as(-1);
+    Machine::get().memory().close();
+  }
+};
+
 /// The coordinates of the `number`-th thread or block of that many.
 uint3 coordinates(int64_t number, const dim3& size);
-
-/// How many blocks of that many threads and bytes of shared memory a multiprocessor holds at once.
-int64_t resident_blocks_per_multiprocessor(int64_t threads, int64_t shared_bytes);
 
 /// For a report: which lanes the operation at which the thread waits lacks, and where they are.
 std::string missing_lanes(const Thread& thread);

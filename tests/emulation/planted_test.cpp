@@ -104,6 +104,10 @@ cudaError_t error_of(Fault fault) {
       return cudaErrorLaunchFailure;
     case Fault::kNoProgress:
       return cudaErrorLaunchTimeout;
+    case Fault::kHostRace:
+    case Fault::kLifetime:
+    case Fault::kRankMismatch:
+      break;  // no kernel's
   }
   return cudaErrorUnknown;
 }

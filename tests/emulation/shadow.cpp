@@ -12,14 +12,6 @@ namespace {
 
 constexpr int64_t kCellBytes = 16;
 
-/// Zeroed address space that costs memory only where it is touched.
-void* reserve(int64_t bytes) {
-  void* const memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  require(memory != MAP_FAILED, "emulation: no address space for shadow memory");
-  return memory;
-}
-
 bool compatible_atomics(const Access& a, const Access& b) {
   return a.atomic && b.atomic && (a.device == b.device || (a.system && b.system));
 }
@@ -59,13 +51,14 @@ class Shadow::Parts {
   }
 
   static Parts& all() {
-    static Parts parts;
+    static auto& parts = *new Parts;  // never destroyed: the worker may run until the process ends
     return parts;
   }
 
  private:
   static constexpr int64_t kMost = int64_t{1} << 28;
-  Cell (*const pool_)[4] = static_cast<Cell (*)[4]>(reserve(kMost * static_cast<int64_t>(sizeof(Cell)) * 4));
+  Zeroed zeroed_{kMost * static_cast<int64_t>(sizeof(Cell)) * 4};
+  Cell (*const pool_)[4] = zeroed_.as<Cell[4]>();
   uint32_t used_ = 0;
 };
 
@@ -74,12 +67,8 @@ void Shadow::forget_parts() {
 }
 
 Shadow::Shadow(int64_t bytes)
-    : cells_bytes_((bytes + kCellBytes - 1) / kCellBytes * static_cast<int64_t>(sizeof(Cell)) + 1),
-      cells_(static_cast<Cell*>(reserve(cells_bytes_))) {}
-
-Shadow::~Shadow() {
-  munmap(cells_, static_cast<size_t>(cells_bytes_));
-}
+    : zeroed_((bytes + kCellBytes - 1) / kCellBytes * static_cast<int64_t>(sizeof(Cell)) + 1),
+      cells_(zeroed_.as<Cell>()) {}
 
 bool Shadow::note(int64_t offset, int64_t bytes, bool write, const Access& access, const Observer& observer,
                   Race* race) {

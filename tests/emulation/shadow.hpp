@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "tests/emulation/order.hpp"
+#include "tests/emulation/zeroed.hpp"
 
 namespace shardscope::emulation {
 
@@ -55,9 +56,6 @@ struct Race {
 class Shadow {
  public:
   explicit Shadow(int64_t bytes);
-  Shadow(const Shadow&) = delete;
-  Shadow& operator=(const Shadow&) = delete;
-  ~Shadow();
 
   /// Gives back the memory of all split pieces. Only while no shadow lives that has any.
   static void forget_parts();
@@ -86,7 +84,7 @@ class Shadow {
   bool note_cell(Cell& cell, int64_t cell_bytes, int64_t begin, int64_t end, bool write, const Access& access,
                  const Observer& observer, Race* race);
 
-  int64_t cells_bytes_;
+  Zeroed zeroed_;
   Cell* cells_;
 };
 

@@ -5,12 +5,14 @@ set -euo pipefail
 cd -- "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 compiler=${CXX:-g++}
 cuda=$(launch/fetch_cuda 2>/dev/null) || { echo "check_headers: no CUDA toolkit; what to do: launch/fetch_cuda" >&2; exit 1; }
+mapfile -t cuda_folders <<<"$cuda"  # the toolkit and what it lacks
 read -r -a packages < <(pkg-config --cflags libhwy hwloc libpcre2-8 libutf8proc)
 read -r -a mpi < <(mpicxx --showme:compile)
 libraries="${packages[*]} ${mpi[*]} -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX"
 export compiler flags="-std=c++20 -fsyntax-only -I. -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion \
 -Wnon-virtual-dtor -Wold-style-cast -Wno-missing-field-initializers -Werror ${libraries//-I\//-isystem /}"
-cuda_flags="-isystem $cuda/include -isystem $cuda/targets/$(uname -m)-linux/include -isystem $cuda/include/cccl"
+cuda_flags="-isystem ${cuda_folders[0]}/targets/$(uname -m)-linux/include -isystem ${cuda_folders[0]}/include/cccl"
+cuda_flags+=$(printf ' -isystem %s/include' "${cuda_folders[@]}")
 export cuda_flags emulated_flags="-Itests/emulation/device -DSHARDSCOPE_EMULATED -Wno-unknown-pragmas"
 mapfile -d '' -t headers < <(find kernels parallel runtime topology launch tests '(' -name '*.hpp' -o -name '*.cuh' ')' \
   ! -path 'parallel/cuda/*' ! -path 'topology/nvml*' -print0 | sort -z)

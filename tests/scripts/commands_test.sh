@@ -109,8 +109,11 @@ fi
 # A toolkit in the cache, a build that makes the program for a GPU, and a look at coverage that is content.
 hide_toolkits
 toolkit="$SHARDSCOPE_CACHE/cuda-13.0.2"
-mkdir -p "$toolkit/bin" "$copy/tests/kernels/cuda"
-touch "$toolkit/bin/nvcc"
+mkdir -p "$toolkit"/{bin,include,lib} "$copy/tests/kernels/cuda"
+touch "$toolkit/bin/nvcc" "$toolkit"/include/{cublasLt,nccl}.h "$toolkit"/lib/lib{cublasLt,nccl}.so
+nvml="$SHARDSCOPE_CACHE/nvidia-nvml-dev-$(sed -n 's/^nvidia-nvml-dev==\([^ ]*\).*/\1/p' "$copy/launch/cuda.txt")"
+mkdir -p "$nvml/include"
+touch "$nvml/include/nvml.h"
 chmod +x "$toolkit/bin/nvcc"
 cp "$copy/launch/cuda.txt" "$toolkit/"
 # gpu_test_is BODY, coverage_is BODY: what these do from now on.
@@ -143,9 +146,9 @@ expect "no GPU here"
 expect "100.0 % of a.cu"
 expect_calls coverage "build-asan"
 [[ ! -e $copy/build-asan/old.gcda ]] || wrong "counts of an earlier run are still there"
-expect_calls cmake "--preset cpu -DSHARDSCOPE_CUDA_TOOLKIT=$toolkit"
+expect_calls cmake "--preset cpu -DSHARDSCOPE_CUDA_TOOLKIT=$toolkit -DSHARDSCOPE_CUDA_PACKAGES=$nvml"
 expect_calls cmake "--preset asan -DSHARDSCOPE_CUDA_TOOLKIT=$toolkit"
-expect_calls cmake "--preset cuda -DSHARDSCOPE_CUDA_TOOLKIT=$toolkit -DCMAKE_CUDA_ARCHITECTURES=90-real"
+expect_calls cmake "--preset cuda -DSHARDSCOPE_CUDA_TOOLKIT=$toolkit -DSHARDSCOPE_CUDA_PACKAGES=$nvml -DCMAKE_CUDA_ARCHITECTURES=90-real"
 expect_calls cmake "--target shardscope_cuda_kernels kernels_gpu_test"
 [[ $(tail -n1 "$work/stdout") == "Total Test time"* ]] || wrong "ctest's closing line is not the last"
 [[ $(tail -n1 "$work/stderr") == "==> all tests" ]] || wrong "something is said after the last stage"

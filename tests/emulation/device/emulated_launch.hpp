@@ -19,6 +19,7 @@ struct KernelEntry {
   const void* kernel = nullptr;
   void (*call)(const void* kernel, void* const* arguments) = nullptr;
   const size_t* argument_bytes = nullptr;
+  const bool* read_only = nullptr;  // of each argument: a pointer to const
   size_t arguments = 0;
 };
 
@@ -40,8 +41,10 @@ __attribute__((no_sanitize("thread"))) void call_erased(const void* kernel, void
 template <class... Parameters>
 void declare_kernel(void (*kernel)(Parameters...)) {
   static constexpr size_t kBytes[] = {sizeof(Parameters)..., 0};
-  declare_kernel(
-      KernelEntry{reinterpret_cast<const void*>(kernel), &call_erased<Parameters...>, kBytes, sizeof...(Parameters)});
+  static constexpr bool kReadOnly[] = {
+      (std::is_pointer_v<Parameters> && std::is_const_v<std::remove_pointer_t<Parameters>>)..., false};
+  declare_kernel(KernelEntry{reinterpret_cast<const void*>(kernel), &call_erased<Parameters...>, kBytes, kReadOnly,
+                             sizeof...(Parameters)});
 }
 
 }  // namespace shardscope::emulation

@@ -52,6 +52,8 @@ function(emulated_program name group kernels)
   foreach(mode IN LISTS modes)
     set(target ${name}_${mode})
     add_executable(${target} $<TARGET_OBJECTS:${name}_objects>)
+    # Kernels that no test happens to call, too: by them a program knows whether it is the checked one.
+    target_link_options(${target} PRIVATE -Wl,--no-as-needed)
     target_link_libraries(${target} PRIVATE ${kernels}_${mode} emulation shardscope_kernels shardscope_test_main fmt::fmt)
     set(label ${group}-emulation)
     if(mode STREQUAL plain)

@@ -1,6 +1,9 @@
 // The NCCL stand-in with ranks as devices of one process: communicators of right programs, from their initialisation to
 // their end, and their windows.
+#include <sys/resource.h>
+
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -132,7 +135,6 @@ TEST_CASE("nccl: destroying a communicator completes its operations first") {
       need(parts[r]->call(ranks.communicators[r], ranks.streams[r]), "ncclAllReduce");
     });
     ranks.destroy();
-    ranks.each([](int) {});
     need(cudaSetDevice(0), "cudaSetDevice");
     CHECK(parts[0]->difference() == "");
     need(cudaSetDevice(1), "cudaSetDevice");
@@ -140,7 +142,7 @@ TEST_CASE("nccl: destroying a communicator completes its operations first") {
   }
 }
 
-TEST_CASE("nccl: operations in symmetric windows are counted, if their offsets are the same on all ranks") {
+TEST_CASE("nccl: operations in symmetric windows are counted") {
   emulation::restart(machine(2));
   DeviceRanks ranks(2);
   constexpr size_t kBytes = 1 << 20;
@@ -175,7 +177,6 @@ TEST_CASE("nccl: operations in symmetric windows are counted, if their offsets a
   CHECK(windows[0] != nullptr);
   CHECK(all_reduce(0, 0) == 1);
   CHECK(all_reduce(256, 256) == 2);
-  CHECK(all_reduce(0, 256) == 2);
   CHECK(emulation::symmetric_collectives(nullptr) == -1);
   ranks.each([&](int rank) {
     const auto r = static_cast<size_t>(rank);
@@ -203,6 +204,143 @@ TEST_CASE("nccl: operations in symmetric windows are counted, if their offsets a
   ranks.destroy();
   CHECK(emulation::not_given_back().empty());
   CHECK(all_reports() == "");
+}
+
+TEST_CASE("nccl: different offsets in symmetric windows are told to all ranks") {
+  constexpr int64_t kWindowBytes = 1 << 15;  // of twice as many: what lies behind is in no window
+  constexpr int64_t kBlock = 256;            // bytes of a rank
+  struct Case {
+    const char* name;
+    bool gathers;
+    int64_t sent[2], received[2];    // where, of each rank
+    int64_t counted;                 // as symmetric
+    std::vector<std::string> words;  // {}: it is right
+  };
+  const Case called = GENERATE(values<Case>(
+      {{"the same", false, {0, 0}, {4096, 4096}, 1, {}},
+       {"sent differs", false, {0, 256}, {4096, 4096}, 0, {"has its sendbuff", "at byte 0 of", "at byte 256 of"}},
+       {"received differs", false, {0, 0}, {4096, 512}, 0, {"has its recvbuff", "at byte 4096 of", "at byte 512 of"}},
+       {"one rank's are in none", false, {0, 40960}, {4096, 49152}, 0, {}},
+       {"in place", true, {512, 512 + kBlock}, {512, 512}, 1, {}},
+       {"in place elsewhere", true, {512, 1024 + kBlock}, {512, 1024}, 0, {"recvbuff", "byte 512 of", "byte 1024 of"}},
+       {"one in place", true, {512, 8192}, {512, 512}, 0, {"has its sendbuff", "at byte 512 of", "at byte 8192 of"}}}));
+  INFO(called.name);
+  emulation::restart(machine(2));
+  const DeviceRanks ranks(2);
+  std::byte* memory[2] = {};
+  ranks.each([&](int rank) {
+    void* mine = nullptr;
+    need(ncclMemAlloc(&mine, 2 * kWindowBytes), "ncclMemAlloc");
+    need(cudaMemset(mine, 0, 2 * kWindowBytes), "cudaMemset");
+    need(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    memory[rank] = static_cast<std::byte*>(mine);
+  });
+  ncclWindow_t windows[2] = {};
+  ranks.grouped([&](int rank) {
+    need(ncclCommWindowRegister(ranks.communicators[static_cast<size_t>(rank)], memory[rank], kWindowBytes,
+                                &windows[rank], NCCL_WIN_COLL_SYMMETRIC),
+         "ncclCommWindowRegister");
+  });
+  ranks.grouped([&](int rank) {
+    std::byte* const sent = memory[rank] + called.sent[rank];
+    std::byte* const received = memory[rank] + called.received[rank];
+    const ncclComm_t communicator = ranks.communicators[static_cast<size_t>(rank)];
+    const cudaStream_t stream = ranks.streams[static_cast<size_t>(rank)];
+    need(called.gathers ? ncclAllGather(sent, received, kBlock, ncclInt8, communicator, stream)
+                        : ncclAllReduce(sent, received, kBlock, ncclInt8, ncclSum, communicator, stream),
+         "the operation");
+  });
+  if (called.words.empty()) ranks.synchronise();
+  for (const ncclComm_t communicator : ranks.communicators) {
+    ncclResult_t error = ncclSuccess;
+    for (int polls = 0; polls < 1000 && error == ncclSuccess; ++polls) {
+      need(ncclCommGetAsyncError(communicator, &error), "polling");
+    }
+    CHECK(error == (called.words.empty() ? ncclSuccess : ncclInvalidUsage));
+    CHECK(missing(ncclGetLastError(communicator), called.words) == "");
+    CHECK(emulation::symmetric_collectives(communicator) == called.counted);
+  }
+  const std::vector<emulation::Report> reports = emulation::take_reports();
+  CHECK(reports.size() == (called.words.empty() ? 0 : 2));
+  for (const emulation::Report& report : reports) CHECK(report.fault == emulation::Fault::kRankMismatch);
+}
+
+TEST_CASE("nccl: several windows of different sizes in one group") {
+  const bool blocking = GENERATE(true, false);
+  constexpr size_t kWindows = 5;
+  emulation::restart(machine(2));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = blocking ? 1 : 0;
+  ncclUniqueId id;
+  ncclComm_t communicators[2] = {};
+  ncclWindow_t windows[2][kWindows] = {};
+  const auto need_in_the_end = [&](ncclResult_t state) {
+    for (const ncclComm_t communicator : communicators) {
+      while (state == ncclInProgress) need(ncclCommGetAsyncError(communicator, &state), "polling");
+      CHECK(state == ncclSuccess);
+      state = blocking ? ncclSuccess : ncclInProgress;
+    }
+  };
+  need(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  need(ncclGroupStart(), "ncclGroupStart");
+  for (int rank = 0; rank < 2; ++rank) {
+    need(cudaSetDevice(rank), "cudaSetDevice");
+    need(ncclCommInitRankConfig(&communicators[rank], 2, id, rank, &config), "ncclCommInitRankConfig");
+  }
+  need_in_the_end(ncclGroupEnd());
+  need(ncclGroupStart(), "ncclGroupStart");
+  for (int rank = 0; rank < 2; ++rank) {
+    need(cudaSetDevice(rank), "cudaSetDevice");
+    for (size_t i = 0; i < kWindows; ++i) {
+      void* memory = nullptr;
+      need(ncclMemAlloc(&memory, 4096 * (i + 1)), "ncclMemAlloc");
+      need(ncclCommWindowRegister(communicators[rank], memory, 4096 * (i + 1), &windows[rank][i], 0), "a window");
+    }
+  }
+  need_in_the_end(ncclGroupEnd());
+  for (int rank = 0; rank < 2; ++rank) {
+    for (const ncclWindow_t window : windows[rank]) {
+      CHECK(window != nullptr);
+      CHECK(ncclCommWindowDeregister(communicators[rank], window) == ncclSuccess);
+    }
+    need(ncclCommAbort(communicators[rank]), "ncclCommAbort");
+  }
+  CHECK(all_reports() == "");
+}
+
+TEST_CASE("nccl: ids need files only while ranks may come, and without files there is no id") {
+  namespace fs = std::filesystem;
+  const auto open_files = [] { return std::distance(fs::directory_iterator("/proc/self/fd"), {}); };
+  emulation::restart(machine(1));
+  ncclComm_t communicator = nullptr;
+  int64_t most = 0;
+  const int64_t before = open_files();
+  for (int i = 0; i < 20; ++i) {
+    ncclUniqueId id;
+    need(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    need(ncclCommInitRank(&communicator, 1, id, 0), "ncclCommInitRank");
+    need(ncclCommDestroy(communicator), "ncclCommDestroy");
+    need(ncclCommInitAll(&communicator, 1, nullptr), "ncclCommInitAll");
+    need(ncclCommAbort(communicator), "ncclCommAbort");
+    most = std::max<int64_t>(most, open_files() - before);
+  }
+  CHECK(most <= 1);
+
+  rlimit limit{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  ncclUniqueId id;
+  const ncclResult_t no_id = ncclGetUniqueId(&id);
+  const std::string why_no_id = emulation::take_refusal();
+  const ncclResult_t none_made = ncclCommInitAll(&communicator, 1, nullptr);
+  const std::string why_none_made = emulation::take_refusal();
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  CHECK(no_id == ncclSystemError);
+  CHECK(none_made == ncclSystemError);
+  CHECK(missing(why_no_id, {"Too many open files"}) == "");
+  CHECK(missing(why_none_made, {"Too many open files"}) == "");
+  CHECK(ncclGetUniqueId(&id) == ncclSuccess);
 }
 
 }  // namespace shardscope::test

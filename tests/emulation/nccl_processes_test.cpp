@@ -163,6 +163,28 @@ TEST_CASE("nccl processes: windows are registered by all ranks, with the same si
   });
 }
 
+TEST_CASE("nccl processes: a group of windows of different sizes") {
+  in_processes(3, worker_machine(3), [](Rank& rank) {
+    constexpr size_t kWindows = 150;  // more than are compared at once
+    Member member(rank);
+    void* memory = nullptr;
+    need(ncclMemAlloc(&memory, 4096 * kWindows), "ncclMemAlloc");
+    for (int round = 0; round < 3; ++round) {
+      ncclWindow_t windows[kWindows] = {};
+      need(ncclGroupStart(), "ncclGroupStart");
+      for (size_t i = 0; i < kWindows; ++i) {
+        need(ncclCommWindowRegister(member.communicator, memory, 4096 * (i + 1), &windows[i], 0), "a window");
+      }
+      need(ncclGroupEnd(), "ncclGroupEnd");
+      for (const ncclWindow_t window : windows) {
+        need(ncclCommWindowDeregister(member.communicator, window), "ncclCommWindowDeregister");
+      }
+    }
+    need(ncclMemFree(memory), "ncclMemFree");
+    member.expect_nothing_wrong();
+  });
+}
+
 TEST_CASE("nccl processes: several ranks on one GPU, if the test says so") {
   emulation::Options options = worker_machine(1);
   options.nccl.several_ranks_per_gpu = true;

@@ -1,5 +1,6 @@
 // What the NCCL stand-in refuses of communicators, windows and memory, each slip beside what is right.
 #include <catch2/catch.hpp>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -26,6 +27,54 @@ const std::vector<Slip>& initialisation_slips() {
          if (planted) ncclAllGather(it.memory, it.other, 64, ncclInt8, it.communicator(), it.stream());
          const ncclResult_t result = ncclGroupEnd();
          CHECK((added == nullptr) == planted);
+         return result;
+       }},
+      {"a communicator that blocks beside one that does not, initialised in a group",
+       ncclInvalidUsage,
+       {"blocking and non-blocking communicators in one group"},
+       [](Scene&, bool planted) {
+         ncclComm_t added[2] = {};
+         need(ncclGroupStart(), "ncclGroupStart");
+         for (ncclComm_t& one : added) {
+           ncclUniqueId id;
+           ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+           config.blocking = planted && &one == added ? 0 : 1;
+           need(ncclGetUniqueId(&id), "ncclGetUniqueId");
+           ncclCommInitRankConfig(&one, 1, id, 0, &config);
+         }
+         const ncclResult_t result = ncclGroupEnd();
+         for (const ncclComm_t one : added) CHECK((one == nullptr) == planted);
+         return result;
+       }},
+      {"a communicator that blocks beside one that does not, used in a group",
+       ncclInvalidUsage,
+       {"blocking and non-blocking communicators in one group"},
+       [](Scene& it, bool planted) {
+         ncclUniqueId id;
+         ncclComm_t added = nullptr;
+         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+         config.blocking = planted ? 0 : 1;
+         need(ncclGetUniqueId(&id), "ncclGetUniqueId");
+         ncclResult_t state = ncclCommInitRankConfig(&added, 1, id, 0, &config);
+         while (state == ncclInProgress) need(ncclCommGetAsyncError(added, &state), "polling");
+         need(ncclGroupStart(), "ncclGroupStart");
+         need(ncclAllGather(it.memory, it.other, 64, ncclInt8, it.communicator(), it.stream()), "ncclAllGather");
+         ncclAllGather(it.memory, it.other, 64, ncclInt8, added, it.stream());
+         return ncclGroupEnd();
+       }},
+      {"destroyed in the group that registers a window of it",
+       ncclInvalidUsage,
+       {"a group with operations of it has not ended"},
+       [](Scene& it, bool planted) {
+         void* memory = nullptr;
+         ncclWindow_t window = nullptr;
+         need(ncclMemAlloc(&memory, 4096), "ncclMemAlloc");
+         need(ncclGroupStart(), "ncclGroupStart");
+         need(ncclCommWindowRegister(it.communicator(), memory, 4096, &window, 0), "ncclCommWindowRegister");
+         if (!planted) need(ncclGroupEnd(), "ncclGroupEnd");
+         if (!planted) need(ncclCommWindowDeregister(it.communicator(), window), "ncclCommWindowDeregister");
+         const ncclResult_t result = ncclCommDestroy(it.communicator());
+         if (planted) need(ncclGroupEnd(), "ncclGroupEnd");
          return result;
        }},
       {"a rank that is none",
@@ -205,6 +254,29 @@ const std::vector<Slip>& memory_slips() {
          if (planted) need(ncclCommWindowDeregister(it.communicator(), window), "ncclCommWindowDeregister");
          return ncclCommWindowDeregister(it.communicator(), window);
        }},
+      {"a window of more bytes than numbers hold",
+       ncclInvalidArgument,
+       {"18446744073709551615 bytes"},
+       [](Scene& it, bool planted) {
+         void* memory = nullptr;
+         ncclWindow_t window = nullptr;
+         need(ncclMemAlloc(&memory, 4096), "ncclMemAlloc");
+         return ncclCommWindowRegister(it.communicator(), memory, planted ? SIZE_MAX : 4096, &window, 0);
+       }},
+      {"more bytes registered than numbers hold",
+       ncclInvalidArgument,
+       {"18446744073709551615 bytes: no memory has so many"},
+       [](Scene& it, bool planted) {
+         void* handle = nullptr;
+         return ncclCommRegister(it.communicator(), it.memory, planted ? SIZE_MAX : 4096, &handle);
+       }},
+      {"more memory than numbers hold",
+       ncclUnhandledCudaError,
+       {"no 18446744073709551615 bytes are left on device 0"},
+       [](Scene&, bool planted) {
+         void* memory = nullptr;
+         return ncclMemAlloc(&memory, planted ? SIZE_MAX : 1 << 20);
+       }},
       {"host memory registered",
        ncclInvalidArgument,
        {"host memory"},
@@ -248,6 +320,33 @@ TEST_CASE("nccl refusals: each slip of an initialisation is refused with its rea
 
 TEST_CASE("nccl refusals: each slip with windows and memory is refused with its reason, and what is right is not") {
   try_all(memory_slips(), 1);
+}
+
+TEST_CASE("nccl refusals: what is aborted before its group ends is left out of it") {
+  const bool window = GENERATE(true, false);
+  emulation::restart({});
+  ncclUniqueId id;
+  ncclComm_t aborted = nullptr, kept = nullptr;
+  void* memory = nullptr;
+  ncclWindow_t registered = nullptr;
+  need(ncclMemAlloc(&memory, 4096), "ncclMemAlloc");
+  need(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  if (window) need(ncclCommInitRank(&aborted, 1, id, 0), "ncclCommInitRank");
+  need(ncclGroupStart(), "ncclGroupStart");
+  if (window) {
+    need(ncclCommWindowRegister(aborted, memory, 4096, &registered, 0), "ncclCommWindowRegister");
+  } else {
+    need(ncclCommInitRank(&aborted, 1, id, 0), "ncclCommInitRank");
+  }
+  need(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  need(ncclCommInitRank(&kept, 1, id, 0), "ncclCommInitRank");
+  CHECK(ncclCommAbort(aborted) == ncclSuccess);
+  CHECK(ncclGroupEnd() == ncclSuccess);
+  CHECK(registered == nullptr);
+  CHECK(ncclCommDestroy(aborted) == ncclInvalidArgument);
+  CHECK(ncclCommDestroy(kept) == ncclSuccess);
+  CHECK(ncclMemFree(memory) == ncclSuccess);
+  CHECK(emulation::not_given_back().empty());
 }
 
 TEST_CASE("nccl refusals: one thread that initialises two ranks one after another is told of groups") {

@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/emulation/emulation.hpp"
@@ -228,6 +229,28 @@ TEST_CASE("nccl refusals: each slip of a call is refused with its reason, and wh
 
 TEST_CASE("nccl refusals: slips between two ranks of one thread") {
   try_all(two_rank_slips(), 2);
+}
+
+TEST_CASE("nccl refusals: two threads may swap their ranks when their operations are done") {
+  const bool done = GENERATE(true, false);
+  emulation::restart({.devices = 2});
+  const DeviceRanks ranks(2);
+  const auto parts = parts_of(ranks, {.count = 9});
+  const auto call = [&](size_t rank) {
+    need(cudaSetDevice(static_cast<int>(rank)), "cudaSetDevice");
+    return parts[rank]->call(ranks.communicators[rank], ranks.streams[rank]);
+  };
+  need(call(0), "rank 0");
+  ncclResult_t others = ncclSystemError;
+  std::thread([&] { others = call(1); }).join();
+  CHECK(others == ncclSuccess);
+  if (done) ranks.synchronise();
+  CHECK(call(1) == (done ? ncclSuccess : ncclInvalidUsage));
+  if (!done) return;
+  std::thread([&] { others = call(0); }).join();
+  CHECK(others == ncclSuccess);
+  ranks.synchronise();
+  CHECK(all_reports() == "");
 }
 
 TEST_CASE("nccl refusals: after ncclInProgress nothing goes before ncclCommGetAsyncError") {

@@ -92,7 +92,12 @@ std::string complaint(const HostBug& bug, const Outcome& outcome) {
 
 TEST_CASE("planted host bugs: each has a name of its own") {
   std::set<std::string_view> names;
-  for (const HostBug& bug : all_bugs()) CHECK(names.insert(bug.name).second);
+  for (const HostBug& bug : all_bugs()) {
+    INFO(bug.name);
+    CHECK(names.insert(bug.name).second);
+    // A row that only expects an error says why it is refused, too.
+    if (bug.error != cudaSuccess && !bug.fault) CHECK(!bug.refusal.empty());
+  }
   CHECK(names.size() > 60);
 }
 

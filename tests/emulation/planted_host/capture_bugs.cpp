@@ -204,8 +204,9 @@ bool run_captures_the_default_stream(HostStand& stand) {
 }  // namespace
 
 std::vector<HostBug> capture_bugs() {
-  const auto refused = [](std::string_view name, bool (*scenario)(HostStand&), cudaError_t error) {
-    return HostBug{.name = name, .scenario = scenario, .error = error};
+  const auto refused = [](std::string_view name, bool (*scenario)(HostStand&), cudaError_t error,
+                          std::string_view refusal = "while a stream is captured") {
+    return HostBug{.name = name, .scenario = scenario, .error = error, .refusal = refusal};
   };
   constexpr cudaError_t kUnsupported = cudaErrorStreamCaptureUnsupported;
   return {
@@ -214,21 +215,29 @@ std::vector<HostBug> capture_bugs() {
       refused("free_during_capture", run_free, kUnsupported),
       refused("memcpy_during_capture", run_memcpy, kUnsupported),
       refused("memset_during_capture", run_memset, kUnsupported),
-      refused("pageable_copy_in_capture", run_pageable_copy, kUnsupported),
-      refused("stream_synchronize_during_capture", run_stream_synchronize, kUnsupported),
-      refused("device_synchronize_during_capture", run_device_synchronize, kUnsupported),
-      refused("stream_query_during_capture", run_stream_query, kUnsupported),
-      refused("default_stream_during_capture", run_default_stream, cudaErrorStreamCaptureImplicit),
-      refused("capture_waits_for_outside_event", run_outside_event, cudaErrorStreamCaptureIsolation),
-      refused("capture_merged", run_merge, cudaErrorStreamCaptureMerge),
-      refused("event_synchronize_in_capture", run_event_synchronize, cudaErrorCapturedEvent),
-      refused("event_query_in_capture", run_event_query, cudaErrorCapturedEvent),
-      refused("fork_not_joined", run_unjoined, cudaErrorStreamCaptureUnjoined),
-      refused("end_on_another_stream", run_end_on_another_stream, cudaErrorStreamCaptureUnmatched),
-      refused("end_in_another_thread", run_end_in_another_thread, cudaErrorStreamCaptureWrongThread),
-      refused("end_without_begin", run_end_without_begin, cudaErrorIllegalState),
-      refused("begin_twice", run_begin_twice, cudaErrorIllegalState),
-      refused("captures_the_default_stream", run_captures_the_default_stream, kUnsupported),
+      refused("pageable_copy_in_capture", run_pageable_copy, kUnsupported, "pageable memory in a graph"),
+      refused("stream_synchronize_during_capture", run_stream_synchronize, kUnsupported,
+              "the stream is being captured"),
+      refused("device_synchronize_during_capture", run_device_synchronize, kUnsupported,
+              "a stream of the device is being captured"),
+      refused("stream_query_during_capture", run_stream_query, kUnsupported, "the stream is being captured"),
+      refused("default_stream_during_capture", run_default_stream, cudaErrorStreamCaptureImplicit,
+              "the default stream would wait"),
+      refused("capture_waits_for_outside_event", run_outside_event, cudaErrorStreamCaptureIsolation,
+              "outside its graph"),
+      refused("capture_merged", run_merge, cudaErrorStreamCaptureMerge, "another capture"),
+      refused("event_synchronize_in_capture", run_event_synchronize, cudaErrorCapturedEvent,
+              "recorded in a captured stream"),
+      refused("event_query_in_capture", run_event_query, cudaErrorCapturedEvent, "recorded in a captured stream"),
+      refused("fork_not_joined", run_unjoined, cudaErrorStreamCaptureUnjoined, "was not waited for"),
+      refused("end_on_another_stream", run_end_on_another_stream, cudaErrorStreamCaptureUnmatched,
+              "begun on another stream"),
+      refused("end_in_another_thread", run_end_in_another_thread, cudaErrorStreamCaptureWrongThread,
+              "begun by another thread"),
+      refused("end_without_begin", run_end_without_begin, cudaErrorIllegalState, "not being captured"),
+      refused("begin_twice", run_begin_twice, cudaErrorIllegalState, "captured already"),
+      refused("captures_the_default_stream", run_captures_the_default_stream, kUnsupported,
+              "the default stream cannot be captured"),
   };
 }
 

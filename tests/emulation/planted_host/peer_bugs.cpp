@@ -90,17 +90,20 @@ std::vector<HostBug> peer_bugs() {
                    .plain = Plain::kNothing,
                    .devices = 2};
   };
-  const auto refused = [](std::string_view name, bool (*scenario)(HostStand&), cudaError_t error) {
-    return HostBug{.name = name, .scenario = scenario, .error = error, .devices = 2};
+  const auto refused = [](std::string_view name, bool (*scenario)(HostStand&), cudaError_t error,
+                          std::string_view refusal) {
+    return HostBug{.name = name, .scenario = scenario, .error = error, .refusal = refusal, .devices = 2};
   };
   return {
       fault("no_peer_access", run_no_peer_access),
       fault("peer_access_the_wrong_way", run_peer_access_the_wrong_way),
-      refused("peer_access_enabled_twice", run_peer_access_enabled_twice, cudaErrorPeerAccessAlreadyEnabled),
-      refused("peer_access_to_itself", run_peer_access_to_itself, cudaErrorInvalidDevice),
+      refused("peer_access_enabled_twice", run_peer_access_enabled_twice, cudaErrorPeerAccessAlreadyEnabled,
+              "enabled before"),
+      refused("peer_access_to_itself", run_peer_access_to_itself, cudaErrorInvalidDevice, "no peer of its own"),
       {.name = "peer_access_that_is_not_there",
        .scenario = run_peer_access_that_is_not_there,
        .error = cudaErrorPeerAccessUnsupported,
+       .refusal = "has no peer access to",
        .devices = 2,
        .prepare =
            [](emulation::Options& options, bool planted) {

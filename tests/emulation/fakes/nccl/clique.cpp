@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 
@@ -61,9 +62,25 @@ std::string Operation::description() const {
   return text;
 }
 
-Clique Clique::make(ncclUniqueId& id) {
-  Clique clique;
+WindowPlace Operation::sent_for_rank_0(int rank) const {
+  const WindowPlace own{sent.window, sent.offset - rank * count * type_bytes(static_cast<ncclDataType_t>(type))};
+  return kind == Kind::kAllGather && own == received ? own : sent;
+}
+
+WindowPlace Operation::received_for_rank_0(int rank) const {
+  const WindowPlace own{received.window,
+                        received.offset - rank * count * type_bytes(static_cast<ncclDataType_t>(type))};
+  return kind == Kind::kReduceScatter && own == sent ? own : received;
+}
+
+Verdict Clique::make(ncclUniqueId& id, Clique& clique) {
   clique.file_ = SharedFile(kFileBytes);
+  if (!clique.file_.exists()) {
+    const char* const why = std::strerror(errno);
+    return {ncclSystemError,
+            fmt::format("no file of {} bytes for ranks to share: {}; close files, or destroy communicators", kFileBytes,
+                        why)};
+  }
   // The file's zeros are the state of atomics and structures that nobody has touched.
   clique.shared().nonce = new_nonce();
   Id contents{};
@@ -73,7 +90,7 @@ Clique Clique::make(ncclUniqueId& id) {
   contents.nonce = clique.shared().nonce;
   std::memset(&id, 0, sizeof(id));
   std::memcpy(&id, &contents, sizeof(contents));
-  return clique;
+  return {};
 }
 
 Verdict Clique::open(const ncclUniqueId& id, Clique& clique) {
@@ -85,9 +102,25 @@ Verdict Clique::open(const ncclUniqueId& id, Clique& clique) {
   if (!process_has_ended(contents.pid)) clique.file_ = SharedFile(contents.pid, contents.descriptor, kFileBytes);
   if (!clique.file_.exists() || clique.shared().nonce != contents.nonce) {
     return {ncclSystemError,
-            fmt::format("the process {} that made the unique id is gone, or has been restarted", contents.pid)};
+            fmt::format("the process {} that made the unique id is gone, or has been restarted, or the id's "
+                        "communicator is over: each communicator needs a new id",
+                        contents.pid)};
   }
   return {};
+}
+
+bool Clique::is_over() const {
+  const RankCount count = shared().count;
+  if (count.ranks == 0) return false;
+  const bool failed = !shared().failure.told().good();
+  for (int rank = 0; rank < count.ranks; ++rank) {
+    const Presence presence = place(rank).presence;
+    if (presence == Presence::kLeft || presence == Presence::kAborted) continue;
+    if (presence != Presence::kThere) return false;  // it may still come
+    const int pid = place(rank).pid;
+    if (!failed && (pid == getpid() || !process_has_ended(pid))) return false;
+  }
+  return true;
 }
 
 std::byte* Clique::slot(int rank, int64_t piece) const {

@@ -16,9 +16,10 @@ namespace shardscope::emulation::nccl {
 
 inline constexpr int kMostRanks = 16;
 inline constexpr int64_t kSlotBytes = 256 << 10;
-inline constexpr int kSlots = 2;       // for each rank: the next piece is written while the last one is still read
-inline constexpr int kOperations = 4;  // for each rank: more than it can be ahead of another one
-inline constexpr int kWindows = 2;     // the same
+inline constexpr int kSlots = 2;           // for each rank: the next piece is written while the last one is still read
+inline constexpr int kOperations = 4;      // for each rank: more than it can be ahead of another one
+inline constexpr int kWindowsAtOnce = 32;  // that a rank has begun and that are not over
+inline constexpr int kWindows = 2 * kWindowsAtOnce;  // others may still compare as many before those
 
 /// A result, and why.
 struct Verdict {
@@ -53,6 +54,10 @@ struct Operation {
 
   /// True if two ranks that do these do the same.
   bool fits(const Operation& other) const;
+  /// `sent` and `received` of a rank that does it, as they are for rank 0: in place, one of them is the rank's own
+  /// block of the other one, so that its offset has to differ between ranks.
+  WindowPlace sent_for_rank_0(int rank) const;
+  WindowPlace received_for_rank_0(int rank) const;
   std::string description() const;  // "ncclAllReduce of 576 ncclFloat16, ncclSum"
 };
 
@@ -113,7 +118,7 @@ class Clique {
   Clique() = default;
 
   /// A new one, with its id.
-  static Clique make(ncclUniqueId& id);
+  static Verdict make(ncclUniqueId& id, Clique& clique);
   /// The one that the id is of.
   static Verdict open(const ncclUniqueId& id, Clique& clique);
 
@@ -122,6 +127,8 @@ class Clique {
   /// The slot that the rank writes its `piece`-th piece to.
   std::byte* slot(int rank, int64_t piece) const;
   int pid(int rank) const { return place(rank).pid; }
+  /// True when ranks have come, and all have left, failed or died: nobody will need the id any more.
+  bool is_over() const;
 
  private:
   SharedFile file_;

@@ -111,7 +111,6 @@ class CollectiveRun final : public Work::Run {
   const NcclOptions& options() const { return Machine::get().options().nccl; }
   const Operation& operation() const { return work_.operation_; }
   std::string what() const { return fmt::format("operation {}, {}", number_, operation().description()); }
-  const Operation& operation_of(int rank) const { return it_.clique.place(rank).operations[number_ % kOperations]; }
 
   void announce() {
     number_ = it_.next_operation++;
@@ -130,14 +129,11 @@ class CollectiveRun final : public Work::Run {
       it_.fail_by_difference(difference);
       return false;
     }
-    const auto symmetric = [&](int rank) {
-      const Operation& other = operation_of(rank);
-      return other.sent.window >= 0 && other.received.window >= 0 && other.sent == operation().sent &&
-             other.received == operation().received;
-    };
-    bool all = true;
-    for (int rank = 0; rank < it_.ranks; ++rank) all = all && symmetric(rank);
-    if (all) ++it_.symmetric_collectives;
+    if (const Verdict difference = it_.different_places(number_); !difference.good()) {
+      it_.fail_by_difference(difference);
+      return false;
+    }
+    if (it_.is_symmetric(number_)) ++it_.symmetric_collectives;
     wait_anew(Step::kWrite);
     return true;
   }
@@ -242,6 +238,9 @@ class CollectiveRun final : public Work::Run {
       if (!is_behind(rank)) continue;
       const Place& place = it_.clique.place(rank);
       const Presence presence = place.presence;
+      const bool dead = place.pid != getpid() && process_has_ended(place.pid);
+      // Asked again, since it may have done its part and have ended properly meanwhile.
+      if (!is_behind(rank)) continue;
       if (presence == Presence::kAborted) {
         fail(ncclRemoteError, fmt::format("{} has aborted the communicator before or in {}", it_.other(rank), what()));
         return false;
@@ -250,9 +249,7 @@ class CollectiveRun final : public Work::Run {
         fail(ncclRemoteError, fmt::format("{} has destroyed the communicator before {}", it_.other(rank), what()));
         return false;
       }
-      const bool dead = place.pid != getpid() && process_has_ended(place.pid);
-      // Asked again, since it may have done its part and ended properly meanwhile.
-      if (dead && is_behind(rank) && options().tells_of_dead_ranks) {
+      if (dead && options().tells_of_dead_ranks) {
         fail(ncclRemoteError, fmt::format("{} has died before or in {}", it_.other(rank), what()));
         return false;
       }

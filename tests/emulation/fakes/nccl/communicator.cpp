@@ -11,7 +11,8 @@
 namespace shardscope::emulation::nccl {
 namespace {
 
-constexpr int64_t kLongestTask_ms = 1'000'000;
+// Three years: tasks end themselves.
+constexpr int64_t kLongestTask_ms = 100'000'000'000;
 
 std::unique_ptr<Library>& instance() {
   static auto& library = *new std::unique_ptr<Library>(std::make_unique<Library>());
@@ -25,6 +26,24 @@ std::unique_ptr<Library>& instance() {
 
 Library& library() {
   return *instance();
+}
+
+Library::~Library() {
+  // The tasks hold their communicators, too.
+  for (const auto& [handle, communicator] : communicators) communicator->tasks.clear();
+}
+
+bool Task::advance() {
+  if (over_) return true;
+  over_ = true;  // whatever step() does
+  if (communicator_->aborted) return end({ncclInternalError, "the communicator was aborted meanwhile"});
+  over_ = step();
+  return over_;
+}
+
+void Task::drop() {
+  if (!over_ && !communicator_->aborted) leave();
+  over_ = true;
 }
 
 void* Library::new_handle() {
@@ -59,6 +78,42 @@ Verdict Communicator::different_operations(int64_t number) const {
                         operation(first).description(), other(one), operation(one).description())};
   }
   return {};
+}
+
+Verdict Communicator::different_places(int64_t number) const {
+  const auto difference = [&](const char* which, const auto& place_of) -> Verdict {
+    for (int one = 0; one < ranks; ++one) {
+      if (place_of(one).window < 0) return {};
+    }
+    for (int one = 1; one < ranks; ++one) {
+      const WindowPlace first = place_of(0);
+      const WindowPlace its = place_of(one);
+      if (its == first) continue;
+      return {ncclInvalidUsage,
+              fmt::format("operation {} of the communicator, {}, has its {} at different places of symmetric windows: "
+                          "{} at byte {} of window {}, {} at byte {} of window {}; what to do: the same offset on all "
+                          "ranks",
+                          number, clique.place(0).operations[number % kOperations].description(), which, other(0),
+                          first.offset, first.window, other(one), its.offset, its.window)};
+    }
+    return {};
+  };
+  const auto received = [&](int its_rank) {
+    return clique.place(its_rank).operations[number % kOperations].received_for_rank_0(its_rank);
+  };
+  const auto sent = [&](int its_rank) {
+    return clique.place(its_rank).operations[number % kOperations].sent_for_rank_0(its_rank);
+  };
+  if (Verdict verdict = difference("recvbuff", received); !verdict.good()) return verdict;
+  return difference("sendbuff", sent);
+}
+
+bool Communicator::is_symmetric(int64_t number) const {
+  for (int one = 0; one < ranks; ++one) {
+    const Operation& operation = clique.place(one).operations[number % kOperations];
+    if (operation.sent.window < 0 || operation.received.window < 0) return false;
+  }
+  return true;
 }
 
 Verdict Communicator::different_windows(int64_t number) const {
@@ -145,7 +200,7 @@ Verdict find_ready(ncclComm_t handle, std::shared_ptr<Communicator>& communicato
             fmt::format("the communicator has failed and can only be aborted: {}", communicator->error.why)};
   }
   // Not even if it happens to be over by now: whoever has not asked cannot know.
-  if (communicator->task != nullptr || communicator->answers_in_progress > 0) {
+  if (!communicator->tasks.empty() || communicator->answers_in_progress > 0) {
     return {ncclInvalidUsage,
             "the communicator is not ready: after ncclInProgress, ask ncclCommGetAsyncError until it says ncclSuccess"};
   }
@@ -155,9 +210,12 @@ Verdict find_ready(ncclComm_t handle, std::shared_ptr<Communicator>& communicato
 }
 
 void settle(Communicator& communicator) {
-  if (communicator.task == nullptr || !communicator.task->advance()) return;
-  const std::shared_ptr<Task> task = std::exchange(communicator.task, nullptr);
-  if (!task->verdict().good()) communicator.fail(task->verdict());
+  bool over = true;
+  for (const std::shared_ptr<Task>& task : communicator.tasks) over = task->advance() && over;
+  if (!over) return;
+  for (const std::shared_ptr<Task>& task : std::exchange(communicator.tasks, {})) {
+    if (!task->verdict().good()) communicator.fail(task->verdict());
+  }
 }
 
 uint64_t this_thread() {
@@ -171,6 +229,18 @@ Group* open_group() {
   return found == library().groups.end() ? nullptr : &found->second;
 }
 
+Verdict check_group(bool blocking) {
+  const Group* const group = open_group();
+  if (group == nullptr) return {};
+  const auto other_kind = [&](const Communicator& communicator) { return communicator.blocking != blocking; };
+  const bool mixed = std::any_of(group->tasks.begin(), group->tasks.end(),
+                                 [&](const auto& task) { return other_kind(task->communicator()); }) ||
+                     std::any_of(group->works.begin(), group->works.end(),
+                                 [&](const Group::Enqueued& one) { return other_kind(*one.communicator); });
+  if (!mixed) return {};
+  return {ncclInvalidUsage, "blocking and non-blocking communicators in one group"};
+}
+
 Verdict run_task(const Call& call, std::shared_ptr<Task> task) {
   if (Group* const group = open_group()) {
     group->tasks.push_back(std::move(task));
@@ -179,17 +249,17 @@ Verdict run_task(const Call& call, std::shared_ptr<Task> task) {
   return run_tasks(call, {std::move(task)});
 }
 
-Verdict run_tasks(const Call& call, const std::vector<std::shared_ptr<Task>>& tasks) {
-  if (tasks.empty()) return {};
-  const auto blocking =
-      std::count_if(tasks.begin(), tasks.end(), [](const auto& task) { return task->communicator().blocking; });
-  if (blocking != 0 && blocking != std::ssize(tasks)) {
-    return {ncclInvalidUsage, "blocking and non-blocking communicators in one group"};
+Verdict run_tasks(const Call& call, const std::vector<std::shared_ptr<Task>>& all) {
+  // Of a group: what was aborted before its end is not done, as with works.
+  std::vector<std::shared_ptr<Task>> tasks;
+  for (const std::shared_ptr<Task>& task : all) {
+    if (!task->communicator().aborted) tasks.push_back(task);
   }
-  if (blocking == 0) {
+  if (tasks.empty()) return {};
+  if (!tasks.front()->communicator().blocking) {  // and so all: check_group
     for (const std::shared_ptr<Task>& task : tasks) {
       task->advance();  // tells the others that it is there
-      task->communicator().task = task;
+      task->communicator().tasks.push_back(task);
     }
     return {ncclInProgress, ""};
   }
@@ -198,7 +268,7 @@ Verdict run_tasks(const Call& call, const std::vector<std::shared_ptr<Task>>& ta
     for (const std::shared_ptr<Task>& task : tasks) over = task->advance() && over;
     return over;
   };
-  // A task ends itself when others are late. The limit says that those may be other processes.
+  // A task ends itself when others are late. That there is a limit says that those may be other processes.
   if (!all_over() && !call.wait_until(all_over, kLongestTask_ms)) {
     for (const std::shared_ptr<Task>& task : tasks) task->drop();
     return {ncclUnhandledCudaError, "a fault has ended the machine"};

@@ -23,24 +23,23 @@ struct Communicator;
 /// Something that all ranks must come to and that goes on while the host asks: an initialisation, a window.
 class Task {
  public:
-  explicit Task(Communicator& communicator) : communicator_(communicator) {}
+  explicit Task(std::shared_ptr<Communicator> communicator) : communicator_(std::move(communicator)) {}
   Task(const Task&) = delete;
   Task& operator=(const Task&) = delete;
   virtual ~Task() = default;
 
   /// True when it is over, well or not: verdict() then says which. What it has to give is given when it is over.
-  bool advance() {
-    if (!over_) over_ = step();
-    return over_;
-  }
+  bool advance();
   const Verdict& verdict() const { return verdict_; }
-  /// It will not be advanced any more: its group has failed.
-  virtual void drop() {}
-  Communicator& communicator() const { return communicator_; }
+  /// It will not be advanced any more: its group has failed. If it is over, that stays so.
+  void drop();
+  Communicator& communicator() const { return *communicator_; }
 
  protected:
   /// One attempt; true when over.
   virtual bool step() = 0;
+  /// Takes back what others see of it.
+  virtual void leave() = 0;
   /// Over, with that result.
   bool end(Verdict verdict) {
     verdict_ = std::move(verdict);
@@ -48,7 +47,7 @@ class Task {
   }
 
  private:
-  Communicator& communicator_;
+  std::shared_ptr<Communicator> communicator_;  // it may be aborted while the task waits for its group's end
   Verdict verdict_;
   bool over_ = false;
 };
@@ -79,13 +78,14 @@ struct Communicator {
   bool flushed = false;    // and is over
   bool aborted = false;
   ncclComm_t handle = nullptr;
-  std::shared_ptr<Task> task;   // of a non-blocking one: what is in progress
-  int answers_in_progress = 0;  // that GetAsyncError still has to give after an operation
-  Verdict error;                // asynchronous: stays
+  std::vector<std::shared_ptr<Task>> tasks;  // of a non-blocking one: what is in progress
+  int answers_in_progress = 0;               // that GetAsyncError still has to give after an operation
+  Verdict error;                             // asynchronous: stays
 
   int64_t next_operation = 0;
   int64_t next_piece = 0;
   int64_t next_window = 0;
+  int64_t windows_over = 0;  // of those before, also of those that were given up
   int64_t symmetric_collectives = 0;
   std::map<const void*, Registration> registrations;  // by handle
   uint64_t driver = 0;                                // this_thread() of who last called an operation outside a group
@@ -101,6 +101,10 @@ struct Communicator {
   /// Of the ranks that have come to that operation, the lowest, and the lowest that does something else. Good if all
   /// do the same.
   Verdict different_operations(int64_t number) const;
+  /// The same of where buffers lie in symmetric windows, if they do on all ranks. All have come to the operation.
+  Verdict different_places(int64_t number) const;
+  /// True if both buffers lie in symmetric windows on all ranks. All have come to the operation.
+  bool is_symmetric(int64_t number) const;
   /// The same of windows.
   Verdict different_windows(int64_t number) const;
   /// Fails by such a difference, and tells all, so that each rank says the same.
@@ -131,8 +135,13 @@ struct Group {
 
 /// All that this process has of NCCL.
 struct Library {
+  Library() = default;
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+  ~Library();
+
   std::map<ncclComm_t, std::shared_ptr<Communicator>> communicators;
-  std::map<uint64_t, Clique> ids;         // that this process made, by a number of its own
+  std::vector<Clique> ids;                // that this process made and that may still be used
   std::map<const void*, int64_t> memory;  // of ncclMemAlloc, and its bytes
   std::map<uint64_t, Group> groups;       // by this_thread()
   std::string last_error;
@@ -153,13 +162,15 @@ ncclResult_t ordered_answer(const Call& call);
 Verdict find(ncclComm_t handle, std::shared_ptr<Communicator>& communicator);
 /// The same, ready to be used.
 Verdict find_ready(ncclComm_t handle, std::shared_ptr<Communicator>& communicator);
-/// Ready with a task: what is over counts.
+/// Ready with its tasks: what is over counts.
 void settle(Communicator& communicator);
 
 /// A number of the calling thread that no other one has, also later.
 uint64_t this_thread();
 /// This thread's group, or nullptr.
 Group* open_group();
+/// Whether a communicator may take part in this thread's group, if there is one, beside those that do so already.
+Verdict check_group(bool blocking);
 /// Runs a task as the communicator and a group want it: now, at the end of the group, or while GetAsyncError asks.
 Verdict run_task(const Call& call, std::shared_ptr<Task> task);
 /// The same for several at once.

@@ -9,12 +9,14 @@
 namespace shardscope::emulation::nccl {
 namespace {
 
-/// One thread that drives several ranks has to say so by a group, or it would wait in the first for the second.
+/// One thread that drives several ranks has to say so by a group, or it would wait in the first for the second. Whose
+/// operations are done may be handed over to another thread.
 Verdict check_driver(Communicator& communicator) {
   const uint64_t thread = this_thread();
   const uint64_t nonce = communicator.clique.shared().nonce;
   for (const auto& [handle, other] : library().communicators) {
     if (other.get() == &communicator || other->clique.shared().nonce != nonce || other->driver != thread) continue;
+    if (!streams_hold(handle) && !graphs_hold(handle)) continue;
     return {ncclInvalidUsage,
             fmt::format("this thread also drives {} of the communicator, what to do: calls for several ranks from one "
                         "thread stand between ncclGroupStart and ncclGroupEnd",
@@ -48,6 +50,7 @@ Verdict add_collective(const Call& call, ncclComm_t handle, const Request& reque
   if (group != nullptr && request.stream == nullptr) {
     return {ncclInvalidUsage, "the null stream in a group: whose it is depends on the device that is current then"};
   }
+  if (Verdict verdict = check_group(communicator->blocking); !verdict.good()) return verdict;
   if (group == nullptr) {
     if (Verdict verdict = check_driver(*communicator); !verdict.good()) return verdict;
   }

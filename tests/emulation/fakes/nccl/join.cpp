@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "tests/emulation/fakes/nccl/communicator.hpp"
 #include "tests/emulation/machine.hpp"
@@ -20,10 +21,10 @@ const NcclOptions& options() {
 /// Waits for the ranks that have not come.
 class Join final : public Task {
  public:
-  Join(Communicator& communicator, ncclComm_t* variable)
-      : Task(communicator), variable_(variable), begin_(Clock::now()) {
+  Join(std::shared_ptr<Communicator> its_communicator, ncclComm_t* variable)
+      : Task(std::move(its_communicator)), variable_(variable), begin_(Clock::now()) {
     // One thread cannot come to the second call while it waits in the first.
-    const bool waits_alone = communicator.blocking && open_group() == nullptr;
+    const bool waits_alone = communicator().blocking && open_group() == nullptr;
     if (waits_alone && Machine::get().devices() > 1) {
       advice_ =
           "; if this thread was to call it for them too, what to do: calls for several ranks from one thread stand "
@@ -31,13 +32,13 @@ class Join final : public Task {
     }
   }
 
-  void drop() override {
+ private:
+  using Milliseconds = std::chrono::milliseconds;
+
+  void leave() override {
     communicator().own_place().presence = Presence::kAborted;
     forget();
   }
-
- private:
-  using Milliseconds = std::chrono::milliseconds;
 
   bool step() override {
     const Clique& clique = communicator().clique;
@@ -62,7 +63,9 @@ class Join final : public Task {
     }
     const auto waited = std::chrono::duration_cast<Milliseconds>(Clock::now() - begin_);
     if (!missing.empty()) {
-      if (dead >= 0) return give_up({ncclRemoteError, fmt::format("{} has died", communicator().other(dead))});
+      if (dead >= 0 && options().tells_of_dead_ranks) {
+        return give_up({ncclRemoteError, fmt::format("{} has died", communicator().other(dead))});
+      }
       if (waited.count() < options().milliseconds_to_arrive) return false;
       return give_up(
           {ncclSystemError, fmt::format("after {} ms these of {} ranks have not called ncclCommInitRank: {}{}",
@@ -133,8 +136,9 @@ Verdict take_place(Communicator& communicator) {
       return {ncclInvalidUsage,
               fmt::format("the unique id was used before, for a communicator of {} ranks: each needs its own", ranks)};
     }
-    return tell(
-        {ncclInvalidUsage, fmt::format("rank {} comes twice, first from pid {}", communicator.rank, place.pid.load())});
+    const int first = place.pid;  // 0: it comes just now
+    return tell({ncclInvalidUsage, fmt::format("rank {} comes twice{}", communicator.rank,
+                                               first == 0 ? "" : fmt::format(", first from pid {}", first))});
   }
   place.pid = getpid();
   place.gpu = gpu_of_device(communicator.device);
@@ -163,6 +167,7 @@ Verdict join(ncclComm_t* variable, const ncclUniqueId& id, const Wanted& wanted,
   if (group != nullptr && !group->works.empty()) {
     return {ncclInvalidUsage, "initialisations and collectives in one group"};
   }
+  if (Verdict verdict = check_group(wanted.blocking); !verdict.good()) return verdict;
   auto communicator = std::make_shared<Communicator>();
   communicator->rank = wanted.rank;
   communicator->ranks = wanted.ranks;
@@ -174,7 +179,7 @@ Verdict join(ncclComm_t* variable, const ncclUniqueId& id, const Wanted& wanted,
   communicator->held = std::make_unique<Held>(fmt::format("NCCL communicator, {}", communicator->description()));
   *variable = communicator->handle;
   library().communicators.emplace(communicator->handle, communicator);
-  task = std::make_shared<Join>(*communicator, variable);
+  task = std::make_shared<Join>(communicator, variable);
   return {};
 }
 
@@ -225,7 +230,8 @@ Verdict init_all(const Call& call, ncclComm_t* variables, int count, const int* 
     }
   }
   ncclUniqueId id;
-  library().ids.emplace(library().next_number++, Clique::make(id));
+  Clique clique;  // each communicator then has it, too
+  if (Verdict verdict = Clique::make(id, clique); !verdict.good()) return verdict;
   std::vector<std::shared_ptr<Task>> tasks(static_cast<size_t>(count));
   for (int rank = 0; rank < count; ++rank) {
     const Wanted wanted{.ranks = count, .rank = rank, .device = devices == nullptr ? rank : devices[rank]};
@@ -257,8 +263,12 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   const Call call("ncclGetUniqueId");
   if (call.fails()) return ordered_answer(call);
   if (id == nullptr) return answer(call, {ncclInvalidArgument, "no place for the id was given"});
-  library().ids.emplace(library().next_number++, Clique::make(*id));
-  return ncclSuccess;
+  std::vector<Clique>& ids = library().ids;
+  ids.erase(std::remove_if(ids.begin(), ids.end(), [](const Clique& clique) { return clique.is_over(); }), ids.end());
+  Clique clique;
+  const Verdict verdict = Clique::make(*id, clique);
+  if (verdict.good()) ids.push_back(std::move(clique));
+  return answer(call, verdict);
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t* communicator, int ranks, ncclUniqueId id, int rank) {

@@ -39,6 +39,9 @@ bool in_group(const Communicator& communicator) {
     for (const Group::Enqueued& one : group.works) {
       if (one.communicator.get() == &communicator) return true;
     }
+    for (const std::shared_ptr<Task>& task : group.tasks) {
+      if (&task->communicator() == &communicator) return true;
+    }
   }
   return false;
 }
@@ -86,7 +89,7 @@ Verdict abort(ncclComm_t handle, std::shared_ptr<Communicator>& communicator) {
   // Its works in streams see that and do nothing more.
   communicator->aborted = true;
   communicator->own_place().presence = Presence::kAborted;
-  communicator->task.reset();
+  communicator->tasks.clear();
   communicator->registrations.clear();
   communicator->held.reset();
   library().communicators.erase(handle);
@@ -115,7 +118,7 @@ ncclResult_t state(Communicator& communicator) {
   settle(communicator);
   if (communicator.error.good() && communicator.ready && !communicator.flushed) look_at_others(communicator);
   if (!communicator.error.good()) return communicator.error.code;
-  if (communicator.task != nullptr) return ncclInProgress;
+  if (!communicator.tasks.empty()) return ncclInProgress;
   if (communicator.answers_in_progress > 0) {
     --communicator.answers_in_progress;
     return ncclInProgress;

@@ -15,12 +15,15 @@ namespace {
 
 /// What a GPU's memory is mapped in (the granularity that cuMemGetAllocationGranularity gives on data centre GPUs).
 constexpr int64_t kGranularity = 2 << 20;
+// No memory is larger, and as a number of bytes it is still positive.
+constexpr size_t kMostBytes = size_t{1} << 48;
 
 /// Waits until all ranks have asked for their part of a window.
 class RegisterWindow final : public Task {
  public:
-  RegisterWindow(Communicator& communicator, Registration registration, int flags, ncclWindow_t* variable)
-      : Task(communicator),
+  RegisterWindow(std::shared_ptr<Communicator> communicator, Registration registration, int flags,
+                 ncclWindow_t* variable)
+      : Task(std::move(communicator)),
         registration_(std::move(registration)),
         facts_{.bytes = registration_.bytes, .flags = flags},
         variable_(variable) {}
@@ -29,18 +32,21 @@ class RegisterWindow final : public Task {
   bool step() override {
     Communicator& it = communicator();
     if (number_ < 0) {
+      // Facts stay until all ranks have compared them.
+      if (it.next_window - it.windows_over >= kWindowsAtOnce) return false;
       number_ = it.next_window++;
-      it.own_place().window_facts[number_ % 2] = facts_;
+      it.own_place().window_facts[number_ % kWindows] = facts_;
       it.own_place().windows = number_ + 1;
       begin_ = Clock::now();
     }
+    if (number_ != it.windows_over) return false;  // in their order: so, those before are over on this rank
     for (int rank = 0; rank < it.ranks; ++rank) {
       if (it.clique.place(rank).windows <= number_) return look_at(rank);
     }
     // Not before all have come, so that all name the same two.
     if (const Verdict verdict = it.different_windows(number_); !verdict.good()) {
       report_host_fault(Fault::kRankMismatch, verdict.why, false);
-      return end(verdict);
+      return end_window(verdict);
     }
     registration_.number = number_;
     registration_.held =
@@ -48,22 +54,36 @@ class RegisterWindow final : public Task {
     void* const handle = library().new_handle();
     it.registrations.emplace(handle, std::move(registration_));
     *variable_ = static_cast<ncclWindow_t>(handle);
-    return end({});
+    return end_window({});
+  }
+
+  void leave() override {
+    if (number_ >= 0) ++communicator().windows_over;
+  }
+
+  bool end_window(const Verdict& verdict) {
+    ++communicator().windows_over;
+    return end(verdict);
   }
 
   /// At a rank that has not come.
   bool look_at(int rank) {
     const Communicator& it = communicator();
+    // Asked again after what it may have done last, since it may have come and have ended properly meanwhile.
+    const auto is_behind = [&] { return it.clique.place(rank).windows <= number_; };
     const Place& place = it.clique.place(rank);
     const NcclOptions& options = Machine::get().options().nccl;
     const int64_t waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin_).count();
-    if (place.presence == Presence::kAborted || place.presence == Presence::kLeft) {
+    if ((place.presence == Presence::kAborted || place.presence == Presence::kLeft) && is_behind()) {
       return give_up(
           {ncclRemoteError, fmt::format("{} has left the communicator before window {}", it.other(rank), number_)});
     }
-    if (place.pid != getpid() && process_has_ended(place.pid) && place.windows <= number_) {
-      if (!options.tells_of_dead_ranks) return false;
-      return give_up({ncclRemoteError, fmt::format("{} has died before window {}", it.other(rank), number_)});
+    if (place.pid != getpid() && process_has_ended(place.pid) && is_behind()) {
+      const std::string why = fmt::format("{} has died before window {}", it.other(rank), number_);
+      if (options.tells_of_dead_ranks) return give_up({ncclRemoteError, why});
+      if (waited < int64_t{1000} * Machine::get().options().seconds_to_end) return false;
+      report_host_fault(Fault::kNoProgress, fmt::format("ncclCommWindowRegister waits without an end: {}", why), true);
+      return end_window({ncclUnhandledCudaError, why});
     }
     if (waited < options.milliseconds_to_arrive) return false;
     return give_up(
@@ -73,9 +93,9 @@ class RegisterWindow final : public Task {
   /// Since not all will come. What is known to be wrong with those that have come matters more.
   bool give_up(const Verdict& verdict) {
     const Verdict difference = communicator().different_windows(number_);
-    if (difference.good()) return end(verdict);
+    if (difference.good()) return end_window(verdict);
     report_host_fault(Fault::kRankMismatch, difference.why, false);
-    return end({difference.code, fmt::format("{}; {}", difference.why, verdict.why)});
+    return end_window({difference.code, fmt::format("{}; {}", difference.why, verdict.why)});
   }
 
   Registration registration_;
@@ -88,14 +108,15 @@ class RegisterWindow final : public Task {
 Verdict check_memory(const Communicator& communicator, const void* begin, size_t bytes) {
   std::string why;
   if (bytes == 0) return {ncclInvalidArgument, "no bytes"};
+  if (bytes > kMostBytes) return {ncclInvalidArgument, fmt::format("{} bytes: no memory has so many", bytes)};
   if (!is_device_memory(begin, static_cast<int64_t>(bytes), communicator.device, why)) {
     return {ncclInvalidArgument, fmt::format("buffer {} ({} bytes) is {}", begin, bytes, why)};
   }
   return {};
 }
 
-Verdict register_window(const Call& call, Communicator& communicator, void* begin, size_t bytes, ncclWindow_t* variable,
-                        int flags) {
+Verdict register_window(const Call& call, const std::shared_ptr<Communicator>& communicator, void* begin, size_t bytes,
+                        ncclWindow_t* variable, int flags) {
   if (variable == nullptr) return {ncclInvalidArgument, "no place for the window was given"};
   *variable = nullptr;
   if (flags != NCCL_WIN_DEFAULT && flags != NCCL_WIN_COLL_SYMMETRIC) {
@@ -105,7 +126,7 @@ Verdict register_window(const Call& call, Communicator& communicator, void* begi
     return {ncclInvalidArgument, fmt::format("buffer {} is no multiple of NCCL_WIN_REQUIRED_ALIGNMENT ({})", begin,
                                              NCCL_WIN_REQUIRED_ALIGNMENT)};
   }
-  if (Verdict verdict = check_memory(communicator, begin, bytes); !verdict.good()) return verdict;
+  if (Verdict verdict = check_memory(*communicator, begin, bytes); !verdict.good()) return verdict;
   Memory memory;
   find_memory(begin, memory);
   if (flags == NCCL_WIN_COLL_SYMMETRIC && library().memory.count(memory.begin) == 0) {
@@ -114,6 +135,7 @@ Verdict register_window(const Call& call, Communicator& communicator, void* begi
   if (Group* const group = open_group(); group != nullptr && !group->works.empty()) {
     return {ncclInvalidUsage, "collectives and registrations in one group"};
   }
+  if (Verdict verdict = check_group(communicator->blocking); !verdict.good()) return verdict;
   Registration registration{.begin = static_cast<const std::byte*>(begin),
                             .bytes = static_cast<int64_t>(bytes),
                             .window = true,
@@ -158,7 +180,8 @@ ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
   if (memory == nullptr) return answer(call, {ncclInvalidArgument, "no place for the address was given"});
   *memory = nullptr;
   if (bytes == 0) return answer(call, {ncclInvalidArgument, "no bytes"});
-  std::byte* const begin = allocate_for_library(current_device(), static_cast<int64_t>(bytes), kGranularity);
+  std::byte* const begin =
+      bytes > kMostBytes ? nullptr : allocate_for_library(current_device(), static_cast<int64_t>(bytes), kGranularity);
   if (begin == nullptr) {
     return answer(call,
                   {ncclUnhandledCudaError, fmt::format("no {} bytes are left on device {}", bytes, current_device())});
@@ -191,7 +214,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t communicator, void* buffer, size_
   if (call.fails()) return ordered_answer(call);
   std::shared_ptr<Communicator> it;
   Verdict verdict = find_ready(communicator, it);
-  if (verdict.good()) verdict = register_window(call, *it, buffer, bytes, window, flags);
+  if (verdict.good()) verdict = register_window(call, it, buffer, bytes, window, flags);
   if (Group* const group = open_group(); group != nullptr && group->first_error.good()) group->first_error = verdict;
   return answer(call, verdict, it.get());
 }

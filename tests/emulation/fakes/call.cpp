@@ -41,10 +41,6 @@ Record& record() {
   return it;
 }
 
-}  // namespace
-
-// ---- calls ----------------------------------------------------------------------------------------------------------
-
 /// The error that the function gives on this machine whatever it is asked: there is no device, or the driver is older
 /// than the runtime. 0: none. As the real ones do without a driver.
 int error_of_machine(std::string_view function) {
@@ -65,6 +61,10 @@ int error_of_machine(std::string_view function) {
                       std::end(kLibrariesThatBegin);
   return begins ? kLibraryError : 0;
 }
+
+}  // namespace
+
+// ---- calls ----------------------------------------------------------------------------------------------------------
 
 Call::Call(const char* function) : function_(function) {
   Machine& machine = Machine::get();  // before the lock: it may be made now

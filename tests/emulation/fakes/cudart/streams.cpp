@@ -179,10 +179,6 @@ void add_unique(std::vector<size_t>& to, const std::vector<size_t>& from) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 /// The launch that a programmatic one in this stream may overlap: the last thing in it but records of events, which
 /// promise no order of their own. nullptr: there is none.
 std::shared_ptr<Node> launch_to_overlap(const Stream& stream) {

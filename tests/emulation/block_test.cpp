@@ -205,7 +205,7 @@ TEST_CASE("local memory: half a megabyte is there, and more than a megabyte is r
 }
 #endif
 
-TEST_CASE("order: without a seed as numbered; a seed gives the same order again, another seed another one") {
+TEST_CASE("order: without a seed as numbered, a seed gives the same order again, another seed another one") {
   constexpr unsigned kBlocks = 6;
   constexpr unsigned kThreads = 40;
   std::vector<unsigned> numbered(kBlocks * kThreads);

@@ -191,7 +191,7 @@ TEST_CASE("fake NVML: links to switches, one of them down") {
   CHECK(nvmlDeviceGetNvLinkCapability(nvml[2], 17, NVML_NVLINK_CAP_COUNT, &has) == NVML_ERROR_INVALID_ARGUMENT);
 }
 
-TEST_CASE("fake NVML: links of bridges lead to the other GPU; those without a bridge are inactive") {
+TEST_CASE("fake NVML: links of bridges lead to the other GPU, those without a bridge are inactive") {
   const Nvml nvml("bridge-pairs.json");
   nvmlPciInfo_t pci{};
   nvmlPciInfo_t partner{};
@@ -259,7 +259,7 @@ TEST_CASE("fake NVML: fields: speeds of links and their number, each with its ow
   CHECK(ask(nvml[0]) == Answers{kNo, kNo, kNo, 0, kNo, kNo, kNo});
 }
 
-TEST_CASE("fake NVML: peers and distances as the table has them; a pair that loses writes claims to work") {
+TEST_CASE("fake NVML: peers and distances as the table has them, a pair that loses writes claims to work") {
   {
     const Nvml nvml("pcie-loses-writes.json");
     CHECK(peer(nvml[0], nvml[1]) == NVML_P2P_STATUS_OK);

@@ -114,7 +114,7 @@ TEST_CASE("fake NVML: whoever opens libnvidia-ml.so.1 by name gets it") {
   dlclose(library);
 }
 
-TEST_CASE("fake NVML: before nvmlInit nothing works; it is counted, and ends with the last nvmlShutdown") {
+TEST_CASE("fake NVML: before nvmlInit nothing works, it is counted, and ends with the last nvmlShutdown") {
   const MachineTable table = make_table("h100", 2);
   for (const auto& [function, result] : without_handle(table)) {
     INFO(function);

@@ -67,7 +67,7 @@ TEST_CASE("processes: a failing rank is told with its number and its words, and 
 }
 
 TEST_CASE(
-    "processes: a rank that dies, as wanted or not, is told apart; one that leaves the body otherwise has failed") {
+    "processes: a rank that dies, as wanted or not, is told apart, one that leaves the body otherwise has failed") {
   const std::vector<Outcome> outcomes = run_in_processes(5, {}, [](Rank& rank) {
     if (rank.rank() == 0) rank.die();
     if (rank.rank() == 1) std::abort();

@@ -59,6 +59,9 @@ TOKEN = re.compile(
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?P<open>[<"])(?P<name>[^>"\n]+)[>"]', re.M)
 
 
+TEST_NAME = re.compile(r'\bTEST_CASE\(\s*"(?P<name>(?:[^"\\]|\\.)*)"')
+
+
 def stripped(text, keep_strings):
     """The text without comments, with strings emptied unless kept; line numbers stay as they are."""
     def replace(match):
@@ -111,6 +114,10 @@ def offences_of(root, path):
             for match in pattern.finditer(code):
                 line = code.count("\n", 0, match.start()) + 1
                 yield relative, line, f"{match.group().strip()} in a kernel file: {why}"
+    for match in TEST_NAME.finditer(with_strings):
+        if ";" in match["name"]:
+            line = with_strings.count("\n", 0, match.start()) + 1
+            yield relative, line, "a semicolon in a test's name: ctest would look for two tests and run neither"
     if path.suffix in {".hpp", ".cuh"} and "#pragma once" not in code:
         yield relative, 1, "a header without #pragma once"
 

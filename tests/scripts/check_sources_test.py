@@ -57,6 +57,8 @@ OFFENCES = [
     ("kernels/a.cpp", "void f() { std::fprintf(stdout, text); }", "standard output belongs to launch/"),
     ("parallel/a.cpp", "void f() { std::puts(text); }", "standard output belongs to launch/"),
     ("runtime/a.cpp", 'void f() { fmt::print("{}", 1); }', "standard output belongs to launch/"),
+    ("tests/a_test.cpp", '\nTEST_CASE("a: one; two") {}', "tests/a_test.cpp:2: a semicolon in a test's name"),
+    ("tests/a_test.cpp", 'TEST_CASE(\n    "a: one; two") {}', "a semicolon in a test's name"),
     ("runtime/a.hpp", "int x;", "a header without #pragma once"),
     ("kernels/cuda/a.cuh", "int x;", "a header without #pragma once"),
     ("kernels/cuda/a.cu", "\nvoid f() { memcpy(p, q, 18); }", "kernels/cuda/a.cu:2: memcpy in a kernel file: accesses that"),

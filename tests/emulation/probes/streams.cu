@@ -36,7 +36,7 @@ __global__ void raise_before_wait_kernel(uint32_t* flag, const int* in, int* out
 }
 
 __global__ void spin_kernel(const uint32_t* flag) {
-  volatile int turns = 0;
+  volatile unsigned turns = 0;  // may wrap around
   const uint32_t seen = *flag;
   while (seen == 0) turns = turns + 1;
 }

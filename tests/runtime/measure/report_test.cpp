@@ -60,7 +60,7 @@ TEST_CASE("report_json: samples on demand, complete when it is") {
   CHECK(document["results"][0]["samples"].size() == 2);
 }
 
-TEST_CASE("report_json: steady if no warm-up ended unsteady; null where none can tell") {
+TEST_CASE("report_json: steady if no warm-up ended unsteady, null where none can tell") {
   const OpenedModel model = open_model({.model = "tiny"});
   const auto steady_of = [&](const std::vector<std::vector<WarmUp>>& warm_ups) {
     ReportBody body;

@@ -178,7 +178,7 @@ TEST_CASE("scale_table: out of memory, visited once, and verdicts") {
   CHECK(contains(scale_table({a_point(1, 9.9), lost}), "\nTP 4, batch 1, 16 + 4: out_of_memory: needs 1 GB\n"));
 }
 
-TEST_CASE("scale_table: at most 100 columns whatever the figures; per rank goes first, then p95") {
+TEST_CASE("scale_table: at most 100 columns whatever the figures, per rank goes first, then p95") {
   PointResult wide = an_extreme_point(1);
   wide.tpot_ms.p95_supported = true;
   const auto header_of = [](const PointResult& point) { return line_of(scale_table({point}), 0); };

@@ -84,7 +84,7 @@ TEST_CASE("synthetic_weights: values are spread like a normal distribution at a 
   CHECK(std::abs(down_spread * std::sqrt(352.0) * 2 - 1) <= 0.02);
 }
 
-TEST_CASE("synthetic_weights: seed, role and layer each give other values; the number of layers does not") {
+TEST_CASE("synthetic_weights: seed, role and layer each give other values, the number of layers does not") {
   ModelConfig config = *named_configuration("tiny");
   const WeightShape shape = shape_of(config, Role::kGate);
   const auto one = synthetic_weights(config, DType::kBF16, 1);

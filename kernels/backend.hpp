@@ -1,11 +1,13 @@
 // The seam between the model and a device: owned memory and the operations of a decoder layer. The model is written
-// once against this interface; cpu/ implements it. Everything is enqueued in order; only host_logits, top_candidates
-// and synchronize wait. Nothing here allocates except the make_* and load_* calls. One thread drives a backend.
-// It knows tensors and tokens' places; it leaves models, ranks and files to others.
+// once against this interface; cpu/ and cuda/ implement it. Everything is enqueued in order; only host_logits,
+// top_candidates, read_all and synchronize wait. Nothing here allocates except the make_* and load_* calls, and the
+// first steps of a shape. One thread drives a backend. It knows tensors and tokens' places; it leaves models, ranks and
+// files to others.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,18 +18,30 @@
 
 namespace shardscope::kernels {
 
-/// Activations [rows, columns] in device memory, fp32, row-major, rows `stride` elements apart. A view; owns nothing.
+/// Element types of what is not weights.
+struct Precision {
+  DType activations = DType::kF32;  // fp32, fp16 or bf16; logits are fp32 always
+  DType kv = DType::kF32;           // of the KV cache: fp32, fp16 or bf16
+  bool operator==(const Precision&) const = default;
+};
+
+/// Activations [rows, columns] in device memory, row-major, rows `stride` elements apart. A view; owns nothing.
 struct Activations {
-  float* data = nullptr;
+  void* data = nullptr;
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t stride = 0;
+  DType dtype = DType::kF32;  // a plain one
 
-  Activations first_rows(int64_t count) const { return {data, count, columns, stride}; }
-  Activations column_range(int64_t begin, int64_t count) const { return {data + begin, rows, count, stride}; }
+  /// Where they are fp32 in the host's memory: on the CPU.
+  float* floats() const { return static_cast<float*>(data); }
+  Activations first_rows(int64_t count) const { return {data, count, columns, stride, dtype}; }
+  Activations column_range(int64_t begin, int64_t count) const {
+    return {static_cast<std::byte*>(data) + begin * facts(dtype).block_bytes, rows, count, stride, dtype};
+  }
 };
 
-/// Owns device memory for activations, zero-filled at birth. Move-only; must not outlive its backend.
+/// Owns memory for activations, zero-filled at birth. Move-only; must not outlive its backend.
 class ActivationBuffer {
  public:
   virtual ~ActivationBuffer() = default;
@@ -84,7 +98,7 @@ struct KvShape {
   int64_t head_dim = 0;
 };
 
-/// Keys (already rotated) and values of every layer and slot, fp32 on the CPU.
+/// Keys (already rotated) and values of every layer and slot.
 class KvCache {
  public:
   virtual ~KvCache() = default;
@@ -100,13 +114,36 @@ struct StepSequence {
   int64_t count = 0;
 };
 
-/// One forward pass over the tokens of several sequences, sequence after sequence. Views; kept until the next
-/// begin_step.
+/// One forward pass over the tokens of several sequences, sequence after sequence. Views; kept until the end of
+/// run_step.
 struct Step {
   std::span<const int32_t> token_ids;          // [tokens]
   std::span<const StepSequence> sequences;     // counts sum to tokens
-  std::span<const float> inverse_frequencies;  // [rotary_dims / 2], angle = position * inverse_frequencies[i]
+  std::span<const float> inverse_frequencies;  // [rotary_dims / 2], angle = position * inverse_frequencies[i]; the same
+                                               // in every step with the same recordings
   float rotary_scale = 1;                      // multiplies cos and sin
+  std::span<const int32_t> selected_rows = {};  // the tokens that select_rows picks
+
+  /// One token of every sequence, and every one selected: a step that replays what an earlier one recorded.
+  bool decodes() const;
+};
+
+/// A root-mean-square norm in front of a product: s / sqrt(mean(s^2) + epsilon) * weight, row by row, where
+/// s = residual + addend.  Source: arXiv:1910.07467.
+struct NormedInput {
+  Activations residual;
+  const Activations* addend = nullptr;  // or null: s is the residual
+  const Vector* weight = nullptr;
+  float epsilon = 0;
+  Activations sum;     // receives s where there is an addend; no memory of the residual or the addend
+  Activations normed;  // receives the norm where the product is not fused with it; else its content is undefined
+};
+
+/// What a backend has recorded of steps, to replay it. Lives no longer than the buffers, caches, weights and
+/// communicators that those steps used; one for each of their sets.
+class StepRecordings {
+ public:
+  virtual ~StepRecordings() = default;
 };
 
 /// The first `positions` positions of the first `slots` slots of a cache, all layers and heads.
@@ -120,6 +157,21 @@ struct Candidate {
   int32_t token_id = -1;
 };
 
+/// How a token is drawn from the whole vocabulary: the one with the largest (logit - reference) / temperature + Gumbel
+/// noise of (key, token id), which draws from the softmax of logit / temperature.
+struct Noise {
+  uint64_t key = 0;
+  double temperature = 1;
+  float reference = 0;  // the largest logit of the vocabulary, so that a tiny temperature makes nothing infinite
+  double lowest_score = -std::numeric_limits<double>::infinity();  // tokens with less, before the noise, are left out
+};
+
+/// Gumbel noise -ln(-ln u) with u uniform in (0, 1): argmax(score + noise) draws from softmax(score).
+double gumbel(uint64_t key, int32_t token_id);
+
+/// The best of row [vocabulary slice] by its noisy score, NaN as +inf; `logit` is that score, token_id -1 if none is.
+Candidate noisiest(std::span<const float> row, int64_t first_id, const Noise& noise);
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -127,49 +179,62 @@ class Backend {
   virtual std::string description() const = 0;
 
   virtual std::unique_ptr<ActivationBuffer> make_activations(int64_t rows, int64_t columns) = 0;
+  virtual std::unique_ptr<ActivationBuffer> make_logits(int64_t rows, int64_t columns) = 0;
   virtual std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) = 0;
   virtual std::unique_ptr<Vector> load_vector(std::span<const float> values) = 0;
   /// Reads the parts into resident memory, each in its own stored dtype (block formats stay quantised).
   virtual std::unique_ptr<Matrix> load_matrix(std::span<const MatrixPart> parts, const RowReader& read) = 0;
 
-  /// Announces the tokens that the following operations work on; prepares rotary angles once for all layers.
-  virtual void begin_step(const Step& step) = 0;
+  virtual Precision precision() const = 0;
+  /// For steps of at most so many tokens.
+  virtual std::unique_ptr<StepRecordings> make_recordings(int64_t most_tokens) = 0;
 
-  /// out [tokens, columns]: row token_id - first_id of `table` in fp32; zeros where that is not a row of it.
+  /// How many rows the operations of a step with so many tokens work on: `tokens`, or more where the backend rounds a
+  /// step that decodes up to one that it records. Buffers of a decoder hold padded_tokens(its most tokens, …) rows.
+  virtual int64_t padded_tokens(int64_t tokens, bool decodes) const = 0;
+
+  /// Announces the tokens that the operations in `enqueue` work on, and has them enqueued: by calling it, or by
+  /// replaying what it enqueued, through this backend and communicators on its stream, in an earlier step with the same
+  /// recordings, as many padded tokens and step.decodes().
+  virtual void run_step(const Step& step, StepRecordings& recordings, const std::function<void()>& enqueue) = 0;
+
+  /// out [rows, columns]: row token_id - first_id of `table`; zeros where that is not a row of it, and for padding.
   virtual void embed(const Matrix& table, int64_t first_id, Activations out) = 0;
-
-  /// out = x / sqrt(mean(x^2) + epsilon) * weight, row by row.  Source: arXiv:1910.07467. out may alias x.
-  virtual void rms_norm(Activations x, const Vector& weight, float epsilon, Activations out) = 0;
-
-  /// residual += addend; then out = rms_norm(residual). One pass over each row.
-  virtual void add_rms_norm(Activations residual, Activations addend, const Vector& weight, float epsilon,
-                            Activations out) = 0;
 
   /// out [x.rows, w.rows] = x [x.rows, w.columns] * w^T (+ bias [w.rows] where not null).
   virtual void multiply(const Matrix& w, Activations x, const Vector* bias, Activations out) = 0;
+  virtual void multiply(const Matrix& w, const NormedInput& x, const Vector* bias, Activations out) = 0;
 
   /// gate_up holds two parts of equal rows f: out [x.rows, f] = silu(x * gate^T + b_gate) * (x * up^T + b_up);
   /// bias [2 f] or null.
   virtual void gated_multiply(const Matrix& gate_up, Activations x, const Vector* bias, Activations out) = 0;
+  virtual void gated_multiply(const Matrix& gate_up, const NormedInput& x, const Vector* bias, Activations out) = 0;
 
-  /// qkv [tokens, query_columns + 2 * kv_columns]: rotates the query part in place, rotates keys, and appends keys and
-  /// values of every token to the cache of `layer` at its slot and position.
-  virtual void rope_append(Activations qkv, const HeadLayout& heads, KvCache& cache, int64_t layer) = 0;
+  /// qkv [rows, query_columns + 2 * kv_columns]: rotates queries and keys, appends keys and values of every token to
+  /// the cache of `layer` at its slot and position, and attends: causal attention of every token over its sequence's
+  /// cache, itself included; each KV head is read once for all its query heads. out [rows, query_columns]. What qkv
+  /// holds afterwards is undefined.
+  virtual void append_and_attend(Activations qkv, const HeadLayout& heads, KvCache& cache, int64_t layer,
+                                 Activations out) = 0;
 
-  /// Causal attention of every token over its sequence's cache of `layer`, itself included; each KV head is read once
-  /// for all its query heads. out [tokens, query_columns]. Rows of qkv as rope_append left them.
-  virtual void attention(Activations qkv, const HeadLayout& heads, const KvCache& cache, int64_t layer,
-                         Activations out) = 0;
+  /// out row i = x row selected_rows[i] of the step.
+  virtual void select_rows(Activations x, Activations out) = 0;
 
-  /// out row i = x row rows[i]: picks the positions whose logits are wanted.
-  virtual void select_rows(Activations x, std::span<const int32_t> rows, Activations out) = 0;
+  /// Announces that top_candidates will be asked for the best of each row of these logits, with these arguments: the
+  /// last operation of a step.
+  virtual void prepare_candidates(Activations logits, int64_t valid_columns, int64_t first_id) = 0;
 
-  /// The k largest of logits[row], descending, ties to the smaller column; token_id = first_id + column. Columns at or
-  /// beyond `valid_columns` are never chosen. Fills min(k, valid_columns) entries and returns that count. Waits.
+  /// The k largest of logits[row], descending, ties to the smaller column, NaN as +inf; token_id = first_id + column.
+  /// None from `valid_columns` on is ever chosen. Fills min(k, valid_columns) entries and returns that count. Waits.
   virtual int64_t top_candidates(Activations logits, int64_t row, int64_t valid_columns, int64_t first_id,
                                  std::span<Candidate> out) = 0;
 
-  /// Host-visible, writable logits of one row. Waits.
+  /// The noisiest of the first valid_columns of logits[row]. Waits.
+  virtual Candidate draw(Activations logits, int64_t row, int64_t valid_columns, int64_t first_id,
+                         const Noise& noise) = 0;
+
+  /// Host-visible, writable logits of one row; what is written is what top_candidates and draw then see. Waits. Valid
+  /// until the next step.
   virtual std::span<float> host_logits(Activations logits, int64_t row) = 0;
 
   /// Reads every byte of the matrices and of the cache's part `kv` once, with all threads and

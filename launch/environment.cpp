@@ -57,8 +57,34 @@ std::vector<std::string> own_variables() {
   return variables;
 }
 
+std::string version_in(const std::map<std::string, std::string>& versions, const std::string& name) {
+  const auto found = versions.find(name);
+  return found == versions.end() ? std::string() : found->second;
+}
+
+std::vector<runtime::DeviceEntry> device_entries(const Engine& engine) {
+  constexpr double kKilo = 1e3;
+  std::vector<runtime::DeviceEntry> entries;
+  for (size_t rank = 0; rank < engine.devices.size(); ++rank) {
+    const cuda::DeviceFacts& facts = engine.devices[rank].facts;
+    entries.push_back({.rank = static_cast<int>(rank),
+                       .ordinal = facts.ordinal,
+                       .name = facts.name,
+                       .uuid = facts.uuid,
+                       .pci_bus_id = facts.pci_bus_id,
+                       .compute_capability = fmt::format("{}.{}", facts.compute_major, facts.compute_minor),
+                       .memory_bytes = facts.memory_bytes,
+                       .multiprocessors = facts.multiprocessors,
+                       .l2_bytes = facts.l2_bytes,
+                       .mhz = facts.clock_khz / kKilo,
+                       .memory_mhz = facts.memory_clock_khz / kKilo,
+                       .memory_bus_bits = facts.memory_bus_bits});
+  }
+  return entries;
+}
+
 /// Collective: every rank's host and masks.
-std::vector<runtime::RankPlace> gather_places(parallel::World& world, const Place& place) {
+std::vector<runtime::RankPlace> gather_places(parallel::World& world, const Place& place, const Engine& engine) {
   const nlohmann::json masks = {{"launcher", place.host.launcher_cores}, {"ours", place.cores}};
   const std::vector<std::string> all = world.all_gather_text(masks.dump(), "core masks");
   std::vector<runtime::RankPlace> places;
@@ -66,6 +92,7 @@ std::vector<runtime::RankPlace> gather_places(parallel::World& world, const Plac
     const nlohmann::json theirs = nlohmann::json::parse(all[static_cast<size_t>(rank)]);
     places.push_back({.rank = rank,
                       .host = world.hosts()[static_cast<size_t>(rank)],
+                      .device = engine.on_devices() ? engine.devices[static_cast<size_t>(rank)].facts.uuid : "cpu",
                       .launcher_cores = theirs.at("launcher").get<std::vector<int>>(),
                       .cores = theirs.at("ours").get<std::vector<int>>()});
   }
@@ -103,6 +130,9 @@ runtime::Environment environment_of(const EnvironmentProbes& probes) {
                                    .last_level_cache_bytes = topology::cache_bytes_of(host, host.allowed_cores),
                                    .memory_limit_bytes = host.memory_bytes,
                                    .backend = probes.backend,
+                                   .devices = probes.devices,
+                                   .cuda = version_in(probes.versions, "CUDA"),
+                                   .nccl = version_in(probes.versions, "NCCL"),
                                    .threads_per_rank = probes.place.threads,
                                    .oversubscribed = probes.place.oversubscribed,
                                    .mpi = probes.mpi,
@@ -110,11 +140,12 @@ runtime::Environment environment_of(const EnvironmentProbes& probes) {
                                    .launcher = probes.launcher,
                                    .ranks = probes.ranks,
                                    .variables = reported_variables(probes.variables)};
+  for (const auto& [name, version] : probes.versions) environment.build.libraries.emplace(name, version);
   environment.system.container = container_of(probes);
   return environment;
 }
 
-runtime::Environment capture_environment(Session& session, const Place& place, const std::string& backend) {
+runtime::Environment capture_environment(Session& session, const Place& place, const Engine& engine) {
   parallel::World& world = session.world;
   return environment_of({.now = std::chrono::system_clock::now(),
                          .system = topology::probe_system(),
@@ -122,9 +153,11 @@ runtime::Environment capture_environment(Session& session, const Place& place, c
                          .host = world.host(),
                          .launcher = session.launcher.name,
                          .mpi = world.mpi_version(),
-                         .backend = backend,
+                         .backend = engine.backend->description(),
+                         .devices = device_entries(engine),
+                         .versions = engine.versions,
                          .build = build_facts(),
-                         .ranks = gather_places(world, place),
+                         .ranks = gather_places(world, place, engine),
                          .variables = own_variables()});
 }
 

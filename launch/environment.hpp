@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launch/build_facts.hpp"
+#include "launch/engine.hpp"
 #include "launch/session.hpp"
 #include "runtime/report/environment.hpp"
 #include "topology/system.hpp"
@@ -23,6 +24,8 @@ struct EnvironmentProbes {
   std::string launcher;
   std::string mpi;  // empty: started without
   std::string backend;
+  std::vector<runtime::DeviceEntry> devices;
+  std::map<std::string, std::string> versions;  // of the libraries that devices need
   runtime::BuildFacts build;
   std::vector<runtime::RankPlace> ranks;
   std::vector<std::string> variables;  // all of the process, "NAME=value"
@@ -38,6 +41,6 @@ std::map<std::string, std::string> reported_variables(const std::vector<std::str
 std::string utc_text(std::chrono::system_clock::time_point time);
 
 /// Collective: gathers every rank's host and masks. Meaningful on rank 0.
-runtime::Environment capture_environment(Session& session, const Place& place, const std::string& backend);
+runtime::Environment capture_environment(Session& session, const Place& place, const Engine& engine);
 
 }  // namespace shardscope::launch

@@ -10,6 +10,7 @@
 #include "kernels/base/error.hpp"
 #include "launch/command_line.hpp"
 #include "launch/config_file.hpp"
+#include "launch/engine.hpp"
 #include "launch/model_options.hpp"
 #include "launch/output.hpp"
 #include "launch/prompts.hpp"
@@ -140,6 +141,7 @@ struct Output {
   std::vector<std::optional<std::string>> texts;
   double tokenise_ms = 0;
   double load_seconds = 0;
+  kernels::Precision precision;
 };
 
 std::string summary(const Output& output, int tp) {
@@ -193,7 +195,7 @@ runtime::Json generate_json(const Output& output, const runtime::OpenedModel& mo
                                              ? runtime::generation_times(output.results.front().token_times_ms)
                                              : runtime::GenerationTimes{};
   return {{"schema", "shardscope.generate/1"},
-          {"model", runtime::model_json(model)},
+          {"model", runtime::model_json(model, output.precision)},
           {"tp", tp},
           {"requests", std::move(requests)},
           {"timing",
@@ -205,8 +207,10 @@ runtime::Json generate_json(const Output& output, const runtime::OpenedModel& mo
 }
 
 /// KV cache and step sizes that hold all requests.
-runtime::DecoderOptions decoder_options(const std::vector<runtime::GenerationRequest>& requests) {
-  runtime::DecoderOptions shape{.slots = static_cast<int64_t>(requests.size()), .max_positions = 1};
+runtime::DecoderOptions decoder_options(const std::vector<runtime::GenerationRequest>& requests,
+                                        const kernels::Precision& precision) {
+  runtime::DecoderOptions shape{
+      .slots = static_cast<int64_t>(requests.size()), .max_positions = 1, .precision = precision};
   int64_t prompt_tokens = 0;
   for (const runtime::GenerationRequest& request : requests) {
     const auto length = static_cast<int64_t>(request.prompt_ids.size());
@@ -218,36 +222,28 @@ runtime::DecoderOptions decoder_options(const std::vector<runtime::GenerationReq
   return shape;
 }
 
-/// Memory of all ranks of this host against what it has, before anything is loaded.
-void refuse_too_large(const runtime::OpenedModel& model, const parallel::ShardPlan& plan,
-                      const runtime::DecoderOptions& options, const Place& place, const Session& session) {
-  if (place.host.memory_bytes <= 0 || !session.world.one_host()) return;
-  const int64_t needed = planned_group_bytes(model.config, *model.weights, plan, options);
-  if (needed <= place.host.memory_bytes) return;
-  throw UserError(fmt::format("the model needs {}, this host has {}", runtime::bytes_text(static_cast<double>(needed)),
-                              runtime::bytes_text(static_cast<double>(place.host.memory_bytes))),
-                  model.config.name, "use a smaller or quantised model, --layers, or fewer --max-tokens");
-}
-
 void run_group(const GenerateArguments& arguments, const runtime::OpenedModel& model,
                const std::vector<runtime::GenerationRequest>& requests, const runtime::Tokenizer* tokenizer,
-               const Place& place, Session& session, Output& output) {
-  const auto backend = backend_for(arguments.model, place, session);
-  const runtime::DecoderOptions shape = decoder_options(requests);
+               const Engine& engine, const Place& place, Session& session, Output& output) {
+  kernels::Backend& backend = *engine.backend;
+  runtime::DecoderOptions shape = decoder_options(requests, backend.precision());
+  shape.valid_vocab = valid_vocabulary(model);
   const parallel::ShardPlan plan = plan_shards(shard_dimensions(model.config), arguments.tp);
-  refuse_too_large(model, plan, shape, place, session);
-  const int64_t widest = largest_all_reduce_floats(model.config, shape);
+  refuse_too_large(model, plan, shape, engine, place, session);
+  const int64_t widest = engine.on_devices() ? 0 : largest_all_reduce_floats(model.config, shape);
   const auto communicator = parallel::make_communicator(
       session.world, {.group_size = arguments.tp,
                       .kind = arguments.model.communicator,
                       .max_floats = std::max(widest, runtime::Sampler::max_exchange_floats(shape.slots)),
-                      .oversubscribed = group_place(session.world, place, arguments.tp).oversubscribed});
-  const runtime::RankContext context{*backend, *communicator, session.world};
+                      .oversubscribed = group_place(session.world, place, arguments.tp).oversubscribed,
+                      .on_device = engine.on_device});
+  const runtime::RankContext context{backend, *communicator, session.world};
+  output.precision = backend.precision();
   if (!arguments.model.quiet()) session.note("loading weights");
   const runtime::Clock::time_point start = runtime::Clock::now();
   runtime::Decoder decoder(model.config, *model.weights, plan, shape, context);
   output.load_seconds = std::chrono::duration<double>(runtime::Clock::now() - start).count();
-  runtime::Sampler sampler(*backend, *communicator, decoder.vocab_range(), valid_vocabulary(model), shape.slots);
+  runtime::Sampler sampler(backend, *communicator, decoder.vocab_range(), valid_vocabulary(model), shape.slots);
 
   const bool streaming = session.speaks() && requests.size() == 1 && arguments.json != "-";
   std::vector<TextStream> streams;
@@ -283,13 +279,14 @@ void print_texts(const Output& output) {
 
 /// The plan for the prompts given, or for one prompt of one token.
 void print_plan(const GenerateArguments& arguments, const runtime::OpenedModel& model,
-                std::vector<runtime::GenerationRequest> requests, Session& session) {
+                std::vector<runtime::GenerationRequest> requests, const kernels::Precision& precision,
+                Session& session) {
   if (!session.speaks()) return;
   if (requests.empty()) requests.push_back({.prompt_ids = {0}, .max_tokens = arguments.max_tokens});
   const runtime::Workload workload{.batch = static_cast<int64_t>(requests.size()),
                                    .prompt_tokens = static_cast<int64_t>(requests.front().prompt_ids.size()),
                                    .output_tokens = requests.front().max_tokens};
-  const runtime::DecoderOptions shape = decoder_options(requests);
+  const runtime::DecoderOptions shape = decoder_options(requests, precision);
   const std::vector<int> degrees = {arguments.tp};
   const std::string document = runtime::document_text(shards_json(model, degrees, workload, shape));
   if (arguments.json == "-") {
@@ -346,14 +343,17 @@ int generate_command(Session& session, const std::vector<std::string>& words) {
                         .sampling = arguments.sampling,
                         .stop_ids = arguments.ignore_eos ? std::vector<int32_t>{} : model.config.eos_ids});
   }
+  const BackendChoice choice = choose_backend(arguments.model, session);
   if (arguments.model.dry_run) {
-    print_plan(arguments, model, std::move(requests), session);
+    const kernels::Precision precision = precision_of(arguments.model, model, choice.on_devices);
+    print_plan(arguments, model, std::move(requests), precision, session);
     return 0;
   }
   const Place place = take_place(session, arguments.model.threads);
+  const Engine engine = make_engine(arguments.model, model, choice, place, session);
   if (session.world.rank() >= arguments.tp) session.world.progress("idle, not in the group");
   if (session.world.rank() < arguments.tp) {
-    run_group(arguments, model, requests, tokenizer ? &*tokenizer : nullptr, place, session, output);
+    run_group(arguments, model, requests, tokenizer ? &*tokenizer : nullptr, engine, place, session, output);
   }
   if (session.speaks()) {
     if (arguments.json == "-") {

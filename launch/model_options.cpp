@@ -16,10 +16,11 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr std::array kWeights = {"auto"sv, "synthetic"sv};
-constexpr std::array kBackends = {"auto"sv, "cpu"sv};
+constexpr std::array kBackends = {"auto"sv, "cuda"sv, "cpu"sv};
 constexpr std::array kDTypes = {"auto"sv, "fp32"sv, "fp16"sv, "bf16"sv};
 constexpr std::array kActivations = {"auto"sv, "fp32"sv, "int8"sv};
-constexpr std::array kAllReduces = {"auto"sv, "mpi"sv, "shm"sv};
+constexpr std::array kAllReduces = {"auto"sv, "nccl"sv, "mpi"sv, "shm"sv};
+constexpr std::array kSwitch = {"on"sv, "off"sv};
 constexpr std::array kProgress = {"auto"sv, "always"sv, "never"sv};
 
 /// Boost reads "-1" as 2^64 - 1.
@@ -43,15 +44,21 @@ void add_model_options(po::options_description& options) {
   options.add_options()                                                            //
       ("model", po::value<std::string>()->value_name("PATH|NAME"), names.c_str())  //
       ("weights", po::value<std::string>()->default_value("auto")->value_name("KIND"),
-       "auto: the file's, synthetic for named configurations; synthetic: random from --seed")          //
-      ("layers", po::value<int64_t>()->value_name("N"), "cut the model to its first N layers")         //
-      ("backend", po::value<std::string>()->default_value("auto")->value_name("KIND"), "auto or cpu")  //
+       "auto: the file's, synthetic for named configurations; synthetic: random from --seed")   //
+      ("layers", po::value<int64_t>()->value_name("N"), "cut the model to its first N layers")  //
+      ("backend", po::value<std::string>()->default_value("auto")->value_name("KIND"),
+       "auto (cuda where every rank sees a device that can be used, else cpu), cuda, cpu")  //
       ("dtype", po::value<std::string>()->default_value("auto")->value_name("TYPE"),
-       "of unquantised weights: auto (the file's; bf16 for named configurations), fp32, fp16, bf16")  //
+       "of unquantised weights and, on a GPU, activations: auto (the file's; bf16 for named configurations, fp16 for "
+       "block-quantised files), fp32, fp16, bf16")  //
+      ("kv-dtype", po::value<std::string>()->default_value("auto")->value_name("TYPE"),
+       "of the KV cache: auto (as activations), fp32, fp16, bf16; on the cpu fp32 alone")  //
+      ("graphs", po::value<std::string>()->default_value("on")->value_name("WHEN"),
+       "on a GPU: on (decode steps are captured and replayed), off")  //
       ("cpu-activations", po::value<std::string>()->default_value("auto")->value_name("TYPE"),
        "inputs of products on block-quantised weights: auto (int8, the faster), fp32, int8")  //
       ("allreduce", po::value<std::string>()->default_value("auto")->value_name("KIND"),
-       "auto (measured at start), mpi, shm")  //
+       "on a GPU: auto, nccl; on the cpu: auto (measured at start), mpi, shm")  //
       ("threads", po::value<int64_t>()->value_name("N"),
        "threads of one rank; default: usable cores of the host / ranks on it")  //
       ("seed", po::value<std::string>()->default_value("0")->value_name("N"),
@@ -77,15 +84,21 @@ ModelOptions model_options(const po::variables_map& values, Session& session) {
   ModelOptions options;
   options.open.model = values["model"].as<std::string>();
   options.open.synthetic = choice("weights", kWeights) == 1;
-  choice("backend", kBackends);
+  constexpr std::array kBackendKinds = {BackendKind::kAuto, BackendKind::kCuda, BackendKind::kCpu};
+  options.backend = kBackendKinds[choice("backend", kBackends)];
   const size_t dtype = choice("dtype", kDTypes);
   if (dtype > 0) options.open.dtype = kernels::dtype_named(kDTypes[dtype]);
+  const size_t kv_dtype = choice("kv-dtype", kDTypes);
+  if (kv_dtype > 0) options.kv_dtype = kernels::dtype_named(kDTypes[kv_dtype]);
+  options.graphs = choice("graphs", kSwitch) == 0;
   constexpr std::array kModes = {kernels::ActivationMode::kAuto, kernels::ActivationMode::kF32,
                                  kernels::ActivationMode::kInt8};
   options.activations = kModes[choice("cpu-activations", kActivations)];
-  constexpr std::array kKinds = {parallel::CommunicatorKind::kAuto, parallel::CommunicatorKind::kMpi,
-                                 parallel::CommunicatorKind::kShm};
-  options.communicator = kKinds[choice("allreduce", kAllReduces)];
+  constexpr std::array kKinds = {parallel::CommunicatorKind::kAuto, parallel::CommunicatorKind::kAuto,
+                                 parallel::CommunicatorKind::kMpi, parallel::CommunicatorKind::kShm};
+  const size_t all_reduce = choice("allreduce", kAllReduces);
+  options.communicator = kKinds[all_reduce];
+  options.nccl = kAllReduces[all_reduce] == "nccl";
   choice("progress", kProgress);
   options.progress =
       progress_mode(values["progress"].as<std::string>(), session.launcher.use_mpi, errors_on_terminal());
@@ -123,15 +136,6 @@ runtime::OpenedModel open_model_noted(const ModelOptions& options, const Session
     session.note(fmt::format("model cut to {} of {} layers", config.layers, config.layers_in_file));
   }
   return model;
-}
-
-std::unique_ptr<kernels::Backend> backend_for(const ModelOptions& options, const Place& place, const Session& session) {
-  auto backend =
-      kernels::make_cpu_backend({.threads = place.threads, .cores = place.cores, .activations = options.activations});
-  if (!options.quiet()) {
-    session.note(fmt::format("backend (the only one of this build): {}", backend->description()));
-  }
-  return backend;
 }
 
 runtime::ReportFile report_file(const std::string& path, const ModelOptions& options,

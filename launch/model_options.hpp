@@ -16,10 +16,16 @@
 
 namespace shardscope::launch {
 
+enum class BackendKind : uint8_t { kAuto, kCuda, kCpu };
+
 struct ModelOptions {
   runtime::OpenOptions open;
+  BackendKind backend = BackendKind::kAuto;
+  std::optional<kernels::DType> kv_dtype;  // nullopt: as the activations
+  bool graphs = true;                      // on devices
   kernels::ActivationMode activations = kernels::ActivationMode::kAuto;
-  parallel::CommunicatorKind communicator = parallel::CommunicatorKind::kAuto;
+  parallel::CommunicatorKind communicator = parallel::CommunicatorKind::kAuto;  // of hosts
+  bool nccl = false;                                                            // asked for by name
   std::optional<int64_t> threads;
   bool dry_run = false;
   ProgressMode progress = ProgressMode::kLines;
@@ -36,9 +42,6 @@ ModelOptions model_options(const po::variables_map& values, Session& session);
 
 /// Opens the model on every rank and, with -v, notes what was ignored.
 runtime::OpenedModel open_model_noted(const ModelOptions& options, const Session& session);
-
-/// The backend of this rank, with a line on standard error that says which and why.
-std::unique_ptr<kernels::Backend> backend_for(const ModelOptions& options, const Place& place, const Session& session);
 
 /// The report file that a command was asked for; `earlier`: for one that grows. Throws UserError, also when it is the
 /// model's own file, or one that stands already in the model's folder.

@@ -9,6 +9,7 @@
 
 #include "kernels/base/error.hpp"
 #include "launch/config_file.hpp"
+#include "launch/engine.hpp"
 #include "launch/environment.hpp"
 #include "launch/interrupt.hpp"
 #include "launch/output.hpp"
@@ -19,6 +20,7 @@
 #include "runtime/report/table.hpp"
 #include "runtime/report/table_text.hpp"
 #include "topology/activity.hpp"
+#include "topology/device_peaks.hpp"
 
 namespace shardscope::launch {
 namespace {
@@ -43,7 +45,8 @@ void print_plan(const SweepArguments& arguments, const runtime::OpenedModel& mod
   if (!session.speaks()) return;
   const runtime::SweepOptions& sweep = arguments.sweep;
   const runtime::Workload& workload = sweep.workloads.front();  // whose bytes per step are shown
-  const runtime::DecoderOptions shape = runtime::decoder_options(sweep.workloads, sweep.max_step_tokens);
+  const runtime::DecoderOptions shape =
+      runtime::decoder_options(sweep.workloads, sweep.max_step_tokens, sweep.precision);
   const std::string document = runtime::document_text(shards_json(model, sweep.degrees, workload, shape));
   if (arguments.files.json == "-") {
     write_out(document);
@@ -183,13 +186,42 @@ void measure_recorded(const SweepRecord::Subject& subject, ReportFiles files, st
   session.world.barrier(kEnd);
   if (std::all_of(points.begin(), points.end(),
                   [](const PointResult& point) { return point.status == runtime::PointStatus::kOutOfMemory; })) {
-    throw SystemError("nothing was measured: no point fits this host's memory", subject.model.config.name,
-                      "use a smaller or quantised model, --layers, or shorter lengths");
+    const bool devices = !arguments.sweep.device_free_bytes.empty();
+    throw SystemError(
+        fmt::format("nothing was measured: no point fits {} memory", devices ? "the devices'" : "this host's"),
+        subject.model.config.name,
+        fmt::format("use a smaller or quantised model, --layers, {}or shorter lengths", devices ? "more ranks, " : ""));
+  }
+}
+
+/// What the backend means for the sweep.
+void use_engine(runtime::SweepOptions& sweep, const Engine& engine, const Session& session, const Place& place) {
+  sweep.on_device = engine.on_device;
+  sweep.emulated = engine.emulated;
+  sweep.graphs = engine.graphs;
+  sweep.device_free_bytes = engine.free_bytes();
+  sweep.device_reserved_bytes = engine.reserved_bytes;
+  if (!engine.on_devices()) {
+    sweep.place_of_group = [&session, &place](int tp) { return group_place(session.world, place, tp); };
+    return;
+  }
+  sweep.place_of_group = [&engine](int tp) {
+    runtime::GroupPlace group;
+    for (int rank = 0; rank < tp; ++rank) {
+      group.cache_bytes += engine.devices[static_cast<size_t>(rank)].facts.l2_bytes;
+    }
+    return group;
+  };
+  // The driver's own figures; the table of data sheets (topology/device_peaks) is chosen by name, which --gpu will do.
+  const cuda::DeviceFacts& first = engine.devices.front().facts;
+  constexpr double kKilo = 1e3;
+  if (!sweep.peaks.gb_per_s && !engine.emulated && first.memory_clock_khz > 0 && first.memory_bus_bits > 0) {
+    sweep.peaks.gb_per_s = topology::bandwidth_of_clock(first.memory_clock_khz / kKilo, first.memory_bus_bits);
   }
 }
 
 void measure(const SweepKind& kind, SweepArguments& arguments, const runtime::OpenedModel& model,
-             const runtime::Json& in_effect, Session& session) {
+             const BackendChoice& choice, const runtime::Json& in_effect, Session& session) {
   std::optional<ReportFiles> files;
   if (session.speaks()) files.emplace(arguments);
   const Place place = take_place(session, arguments.model.threads);
@@ -197,24 +229,25 @@ void measure(const SweepKind& kind, SweepArguments& arguments, const runtime::Op
   std::optional<runtime::Tokenizer> tokenizer;
   if (session.speaks() && model.tokenizer) tokenizer.emplace(*model.tokenizer);
   runtime::SweepOptions& sweep = arguments.sweep;
-  sweep.place_of_group = [&](int tp) { return group_place(session.world, place, tp); };
   sweep.activity = &activity;
   sweep.threads = place.threads;
   sweep.valid_vocab = valid_vocabulary(model);
   sweep.tokenizer = tokenizer ? &*tokenizer : nullptr;
   sweep.prompt_ids = real_prompt(arguments, model, session);
-  const auto backend = backend_for(arguments.model, place, session);
+  const Engine engine = make_engine(arguments.model, model, choice, place, session);
+  kernels::Backend& backend = *engine.backend;
+  use_engine(sweep, engine, session, place);
   runtime::ReportHeader header{.command = kind.defaults.command,
                                .argv = session.argv,
                                .options = in_effect,
-                               .environment = capture_environment(session, place, backend->description()),
+                               .environment = capture_environment(session, place, engine),
                                .samples = arguments.samples};
   header.environment.peak_gb_per_s = sweep.peaks.gb_per_s;
   header.environment.peak_tflops = sweep.peaks.tflops;
   sweep.free_memory_bytes = free_memory_bytes(header.environment);
   if (!session.speaks()) {
     const InterruptWatch watch([&](const char* signal) { hold_on(signal, session); });
-    run_sweep(session.world, *backend, model, sweep, {});
+    run_sweep(session.world, backend, model, sweep, {});
     session.world.barrier(kEnd);
     return;
   }
@@ -222,7 +255,7 @@ void measure(const SweepKind& kind, SweepArguments& arguments, const runtime::Op
   take_over(arguments, report_json(header, model, sweep, {}), warnings, session);
   for (const std::string& warning : warnings) session.note("warning: " + warning);
   note_files(*files, arguments, session);
-  measure_recorded({kind, arguments, model, header}, std::move(*files), std::move(warnings), *backend, session);
+  measure_recorded({kind, arguments, model, header}, std::move(*files), std::move(warnings), backend, session);
 }
 
 }  // namespace
@@ -238,11 +271,13 @@ int sweep_command(const SweepKind& kind, Session& session, const std::vector<std
       settings.with_origins([&] { return sweep_arguments(settings.values, kind.defaults, session); });
   const runtime::OpenedModel model = open_model_noted(arguments.model, session);
   check_lengths(arguments.sweep, model.config);
+  const BackendChoice choice = choose_backend(arguments.model, session);
+  arguments.sweep.precision = precision_of(arguments.model, model, choice.on_devices);
   if (arguments.model.dry_run) {
     print_plan(arguments, model, session);
     return 0;
   }
-  measure(kind, arguments, model, settings.in_effect(), session);
+  measure(kind, arguments, model, choice, settings.in_effect(), session);
   return 0;
 }
 

@@ -17,6 +17,7 @@ class AutoCommunicator final : public Communicator {
   std::string_view name() const override { return mpi_from_ <= max_floats_ ? "shm+mpi" : "shm"; }
   int rank() const override { return shm_.rank(); }
   int size() const override { return shm_.size(); }
+  using Communicator::all_reduce;
   void all_reduce(std::span<float> data) override;
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override { shm_.all_gather(mine, all); }
   void broadcast(std::span<std::byte> data, int root) override { shm_.broadcast(data, root); }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/base/error.hpp"
 #include "parallel/auto_communicator.hpp"
@@ -19,6 +20,7 @@ class SingleCommunicator final : public Communicator {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   void all_reduce(std::span<float>) override {}
+  void all_reduce(const kernels::Activations&) override {}
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     require(all.size() == mine.size(), "all_gather: `all` must hold size() times `mine`");
     if (!mine.empty()) std::memmove(all.data(), mine.data(), mine.size());
@@ -35,7 +37,26 @@ bool share_a_host(World& world, int group_size) {
   return here == group_size;
 }
 
+std::unique_ptr<Communicator> make_host_communicator(World& world, const CommunicatorOptions& options, bool one_host) {
+  const MPI_Comm group = make_group(world, options.group_size);
+  switch (options.kind) {
+    case CommunicatorKind::kShm:
+      return std::make_unique<ShmCommunicator>(world, group, options);
+    case CommunicatorKind::kMpi:
+      return std::make_unique<MpiCommunicator>(world, group, options);
+    case CommunicatorKind::kAuto:
+      if (one_host) return std::make_unique<AutoCommunicator>(world, group, options);
+      return std::make_unique<MpiCommunicator>(world, group, options);
+  }
+  throw BugError("make_communicator: unknown kind");
+}
+
 }  // namespace
+
+void Communicator::all_reduce(const kernels::Activations& data) {
+  require(data.dtype == kernels::DType::kF32, "all_reduce: activations in the host's memory are fp32");
+  all_reduce(std::span(data.floats(), static_cast<size_t>(data.rows * data.stride)));
+}
 
 std::unique_ptr<Communicator> make_communicator(World& world, const CommunicatorOptions& options) {
   const int size = options.group_size;
@@ -47,17 +68,8 @@ std::unique_ptr<Communicator> make_communicator(World& world, const Communicator
     throw UserError("shared-memory all-reduce needs all its ranks on one host", "--allreduce shm",
                     "use --allreduce mpi or auto");
   }
-  const MPI_Comm group = make_group(world, size);
-  switch (options.kind) {
-    case CommunicatorKind::kShm:
-      return std::make_unique<ShmCommunicator>(world, group, options);
-    case CommunicatorKind::kMpi:
-      return std::make_unique<MpiCommunicator>(world, group, options);
-    case CommunicatorKind::kAuto:
-      if (one_host) return std::make_unique<AutoCommunicator>(world, group, options);
-      return std::make_unique<MpiCommunicator>(world, group, options);
-  }
-  throw BugError("make_communicator: unknown kind");
+  std::unique_ptr<Communicator> host = make_host_communicator(world, options, one_host);
+  return options.on_device ? options.on_device(world, std::move(host)) : std::move(host);
 }
 
 }  // namespace shardscope::parallel

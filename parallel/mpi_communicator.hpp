@@ -22,6 +22,7 @@ class MpiCommunicator final : public Communicator {
   std::string_view name() const override { return "mpi"; }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  using Communicator::all_reduce;
   void all_reduce(std::span<float> data) override;
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   void broadcast(std::span<std::byte> data, int root) override;

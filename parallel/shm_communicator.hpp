@@ -25,6 +25,7 @@ class ShmCommunicator final : public Communicator {
   std::string_view name() const override { return "shm"; }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  using Communicator::all_reduce;
   void all_reduce(std::span<float> data) override;
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   void broadcast(std::span<std::byte> data, int root) override;

@@ -99,7 +99,7 @@ void ShmCommunicator::sleep_until_arrived(std::string_view what) {
     if (!watching && Clock::now() - start < std::chrono::nanoseconds(kSleep_ns / 2)) continue;
     if (!watching) watch.begin(what, std::span(world_.state().everyone.data(), static_cast<size_t>(size_)));
     watching = true;
-    watch.check();
+    world_.state().look_at_others([&] { watch.check(); });
   }
 }
 

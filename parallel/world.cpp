@@ -168,10 +168,19 @@ void World::set_timeout(std::chrono::milliseconds timeout) {
   state_->patrol.set_timeout(timeout);
 }
 
+int64_t World::at_failure(std::function<void()> act) {
+  state_->at_failure.emplace(state_->next_at_failure, std::move(act));
+  return state_->next_at_failure++;
+}
+
+void World::cancel_at_failure(int64_t number) {
+  state_->at_failure.erase(number);
+}
+
 void World::progress(const char* doing) {
   BoardEntry& own = state_->board.own();
   own.beat();
-  if (state_->size > 1) state_->patrol.patrol();
+  if (state_->size > 1) state_->look_at_others([&] { state_->patrol.patrol(); });
   if (doing == state_->doing) return;
   state_->doing = doing;
   own.doing.assign(doing == nullptr ? "" : doing);
@@ -194,7 +203,7 @@ void World::wait(const std::function<bool()>& ready, std::string_view what, std:
   }
   s.watch.begin(what, awaited);
   for (int64_t sleep_ns = kShortestSleep_ns;; sleep_ns = std::min(sleep_ns * 3 / 2, kLongestSleep_ns)) {
-    s.watch.check();
+    s.look_at_others([&] { s.watch.check(); });
     const timespec pause{0, sleep_ns};
     nanosleep(&pause, nullptr);
     if (done()) return;

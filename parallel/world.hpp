@@ -52,6 +52,12 @@ class World {
   /// ranks in `awaited` made no progress for the timeout or one of their processes is gone.
   void wait(const std::function<bool()>& ready, std::string_view what, std::span<const int> awaited);
 
+  /// `act` is called when `wait` or `progress` is about to throw because of another rank: for what must not wait until
+  /// the stack has been unwound. Until cancel_at_failure with the number that this returns. act: throws nothing, asks
+  /// nothing of the world.
+  int64_t at_failure(std::function<void()> act);
+  void cancel_at_failure(int64_t number);
+
   // Collectives over all ranks, built on non-blocking MPI and `wait`. For control, not for the decode loop.
   void barrier(std::string_view what);
   void broadcast(std::span<std::byte> data, int root, std::string_view what);

@@ -3,7 +3,10 @@
 
 #include <mpi.h>
 
+#include <cstdint>
 #include <exception>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,6 +44,20 @@ struct World::State {
     MPI_Win window = MPI_WIN_NULL;
   };
   std::vector<Lent> lent;
+
+  /// World::at_failure, by number.
+  std::map<int64_t, std::function<void()>> at_failure;
+  int64_t next_at_failure = 0;
+  /// look(), which throws if another rank has failed; then what at_failure holds comes before.
+  template <class Look>
+  void look_at_others(const Look& look) {
+    try {
+      look();
+    } catch (...) {
+      for (const auto& [number, act] : at_failure) act();
+      throw;
+    }
+  }
 
   int exceptions_at_start = std::uncaught_exceptions();
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 #include "kernels/base/error.hpp"
@@ -48,7 +49,7 @@ FeedWidths feed_widths(const ModelConfig& config, const WeightSource& source, co
   return feed;
 }
 
-/// How wide each activation of a rank is, in fp32 elements a token.
+/// How wide each activation of a rank is, in elements a token.
 struct Widths {
   int64_t hidden = 0;
   int64_t qkv = 0;
@@ -66,9 +67,16 @@ Widths widths_of(const ModelConfig& config, const WeightSource& source, const pa
           .vocab = shard.vocab.size()};
 }
 
-int64_t workspace_floats(const Widths& widths, const DecoderOptions& options) {
-  const int64_t per_token = 3 * widths.hidden + widths.qkv + widths.attention.width + widths.ffn.width;
-  return options.max_step_tokens * per_token + options.most_logit_rows() * (widths.hidden + widths.vocab);
+/// Rows of hidden width that a step needs beside what its products make: the residual, its sum with what a sub-layer
+/// adds, the sub-layer's part, the norm.
+constexpr int64_t kHiddenBuffers = 4;
+
+int64_t workspace_bytes(const Widths& widths, const DecoderOptions& options) {
+  const int64_t element = kernels::facts(options.precision.activations).block_bytes;
+  const int64_t per_token = kHiddenBuffers * widths.hidden + widths.qkv + widths.attention.width + widths.ffn.width;
+  const int64_t rows = options.most_logit_rows();
+  return (options.max_step_tokens * per_token + rows * kHiddenBuffers * widths.hidden) * element +
+         rows * widths.vocab * kernels::facts(DType::kF32).block_bytes;
 }
 
 struct LayerWeights {
@@ -175,21 +183,28 @@ struct Decoder::State {
   std::unique_ptr<kernels::KvCache> cache;
   std::vector<const kernels::Matrix*> every_step;
   int64_t weight_bytes = 0;
+  const char* doing = "decode";  // in the step that runs
 
-  std::unique_ptr<kernels::ActivationBuffer> residual;   // [tokens, hidden]
-  std::unique_ptr<kernels::ActivationBuffer> normed;     // [tokens, hidden]
-  std::unique_ptr<kernels::ActivationBuffer> partial;    // [tokens, hidden], summed over the ranks
+  /// The four buffers of kHiddenBuffers: what a norm reads and writes.
+  struct Hidden {
+    std::unique_ptr<kernels::ActivationBuffer> residual;
+    std::unique_ptr<kernels::ActivationBuffer> sum;  // residual + partial; then it is the residual, and that its place
+    std::unique_ptr<kernels::ActivationBuffer> partial;  // of a sub-layer, summed over the ranks
+    std::unique_ptr<kernels::ActivationBuffer> normed;
+  };
+  Hidden hidden;                                         // [tokens, hidden]
+  Hidden selected;                                       // [logit rows, hidden]
   std::unique_ptr<kernels::ActivationBuffer> qkv;        // [tokens, q + k + v columns of the rank]
   std::unique_ptr<kernels::ActivationBuffer> attention;  // [tokens, whole blocks around the rank's heads]
   std::unique_ptr<kernels::ActivationBuffer> gated;      // [tokens, whole blocks around the rank's ffn columns]
-  std::unique_ptr<kernels::ActivationBuffer> selected;   // [logit rows, hidden]
   std::unique_ptr<kernels::ActivationBuffer> logits;     // [logit rows, vocab rows of the rank]
+  std::unique_ptr<kernels::StepRecordings> recordings;   // declared last: goes first
 
   void load(const WeightSource& source, const parallel::ShardPlan& plan);
-  void all_reduce(Activations partial_sums) {
-    context.communicator.all_reduce(
-        {partial_sums.data, static_cast<size_t>(partial_sums.rows * partial_sums.stride)});  // row padding is zero
-  }
+  void make_buffers();
+  Hidden make_hidden(int64_t rows) const;
+  /// The operations of a step on so many rows, and what is left: logits of `wanted` of them.
+  Activations enqueue(int64_t rows, int64_t wanted, bool every_row);
 };
 
 void Decoder::State::load(const WeightSource& source, const parallel::ShardPlan& plan) {
@@ -239,20 +254,91 @@ Decoder::Decoder(const ModelConfig& config, const WeightSource& source, const pa
                                             .frequencies = inverse_frequencies(config.rope, config.head_dim)});
   State& s = *state_;
   s.load(source, plan);
-  kernels::Backend& backend = context.backend;
-  s.cache = backend.make_kv_cache(kv_shape(config, shard, options));
-  const int64_t tokens = options.max_step_tokens;
-  s.residual = backend.make_activations(tokens, s.widths.hidden);
-  s.normed = backend.make_activations(tokens, s.widths.hidden);
-  s.partial = backend.make_activations(tokens, s.widths.hidden);
-  s.qkv = backend.make_activations(tokens, s.widths.qkv);
-  s.attention = backend.make_activations(tokens, s.widths.attention.width);
-  s.gated = backend.make_activations(tokens, s.widths.ffn.width);
-  s.selected = backend.make_activations(options.most_logit_rows(), s.widths.hidden);
-  s.logits = backend.make_activations(options.most_logit_rows(), s.widths.vocab);
+  require(context.backend.precision() == options.precision, "decoder: the backend has another precision");
+  s.cache = context.backend.make_kv_cache(kv_shape(config, shard, options));
+  s.make_buffers();
 }
 
 Decoder::~Decoder() = default;
+
+Decoder::State::Hidden Decoder::State::make_hidden(int64_t rows) const {
+  kernels::Backend& backend = context.backend;
+  return {.residual = backend.make_activations(rows, widths.hidden),
+          .sum = backend.make_activations(rows, widths.hidden),
+          .partial = backend.make_activations(rows, widths.hidden),
+          .normed = backend.make_activations(rows, widths.hidden)};
+}
+
+void Decoder::State::make_buffers() {
+  kernels::Backend& backend = context.backend;
+  const int64_t tokens = backend.padded_tokens(options.max_step_tokens, true);
+  const int64_t rows = backend.padded_tokens(options.most_logit_rows(), true);
+  hidden = make_hidden(tokens);
+  selected = make_hidden(rows);
+  qkv = backend.make_activations(tokens, widths.qkv);
+  attention = backend.make_activations(tokens, widths.attention.width);
+  gated = backend.make_activations(tokens, widths.ffn.width);
+  logits = backend.make_logits(rows, widths.vocab);
+  recordings = backend.make_recordings(options.max_step_tokens);
+}
+
+Activations Decoder::State::enqueue(int64_t rows, int64_t wanted, bool every_row) {
+  kernels::Backend& backend = context.backend;
+  const auto first_rows = [](const std::unique_ptr<kernels::ActivationBuffer>& buffer, int64_t count) {
+    return buffer->view().first_rows(count);
+  };
+  Activations residual = first_rows(hidden.residual, rows);
+  Activations sum = first_rows(hidden.sum, rows);
+  const Activations partial = first_rows(hidden.partial, rows);
+  const Activations normed = first_rows(hidden.normed, rows);
+  const Activations own_qkv = first_rows(qkv, rows);
+  const Activations attended = first_rows(attention, rows);
+  const Activations ffn = first_rows(gated, rows);
+  const Activations own_heads = attended.column_range(widths.attention.front, heads.query_columns());
+  const Activations own_ffn = ffn.column_range(widths.ffn.front, shard.ffn.size());
+  const auto norm = [&](const std::unique_ptr<kernels::Vector>& weight) -> kernels::NormedInput {
+    return {residual, &partial, weight.get(), config.norm_epsilon, sum, normed};
+  };
+
+  backend.embed(*embedding, shard.vocab.begin, residual);
+  context.communicator.all_reduce(residual);  // each rank filled in the rows of its own part of the vocabulary
+  for (int64_t index = 0; index < config.layers; ++index) {
+    const LayerWeights& layer = layers[static_cast<size_t>(index)];
+    context.world.progress(doing);
+    kernels::NormedInput input = norm(layer.attention_norm);
+    if (index == 0) input.addend = nullptr;  // nothing was added yet
+    backend.multiply(*layer.qkv, input, layer.qkv_bias.get(), own_qkv);
+    if (index > 0) std::swap(residual, sum);
+    backend.append_and_attend(own_qkv, heads, *cache, index, own_heads);
+    backend.multiply(*layer.attention_out, widths.attention.of_layer(attended, index), layer.attention_out_bias.get(),
+                     partial);
+    context.communicator.all_reduce(partial);
+    backend.gated_multiply(*layer.gate_up, norm(layer.ffn_norm), layer.gate_up_bias.get(), own_ffn);
+    std::swap(residual, sum);
+    backend.multiply(*layer.down, widths.ffn.of_layer(ffn, index), layer.down_bias.get(), partial);
+    context.communicator.all_reduce(partial);
+  }
+
+  const int64_t logit_rows = every_row ? rows : wanted;
+  const Activations out = first_rows(logits, logit_rows);
+  if (wanted == 0) return out;
+  kernels::NormedInput input = norm(final_norm);
+  const Activations picked = first_rows(selected.partial, logit_rows);
+  if (!every_row) {
+    input = {first_rows(selected.residual, logit_rows),
+             &picked,
+             final_norm.get(),
+             config.norm_epsilon,
+             first_rows(selected.sum, logit_rows),
+             first_rows(selected.normed, logit_rows)};
+    backend.select_rows(residual, input.residual);
+    backend.select_rows(partial, picked);
+  }
+  backend.multiply(head ? *head : *embedding, input, nullptr, out);
+  backend.prepare_candidates(out, intersection(shard.vocab, {0, options.valid_vocab_of(config)}).size(),
+                             shard.vocab.begin);
+  return out;
+}
 
 Activations Decoder::forward(std::span<const int32_t> token_ids, std::span<const kernels::StepSequence> sequences,
                              std::span<const int32_t> logit_rows) {
@@ -262,48 +348,16 @@ Activations Decoder::forward(std::span<const int32_t> token_ids, std::span<const
   const auto wanted = static_cast<int64_t>(logit_rows.size());
   require(tokens > 0 && tokens <= s.options.max_step_tokens, "decoder: tokens of a step out of bounds");
   require(wanted <= s.options.most_logit_rows(), "decoder: too many logit rows");
-  const char* doing = tokens > static_cast<int64_t>(sequences.size()) ? "prefill" : "decode";
-
-  const Activations residual = s.residual->view().first_rows(tokens);
-  const Activations normed = s.normed->view().first_rows(tokens);
-  const Activations partial = s.partial->view().first_rows(tokens);
-  const Activations qkv = s.qkv->view().first_rows(tokens);
-  const Activations attention = s.attention->view().first_rows(tokens);
-  const Activations gated = s.gated->view().first_rows(tokens);
-  const Activations own_heads = attention.column_range(s.widths.attention.front, s.heads.query_columns());
-  const Activations own_ffn = gated.column_range(s.widths.ffn.front, s.shard.ffn.size());
-
-  backend.begin_step({.token_ids = token_ids, .sequences = sequences, .inverse_frequencies = s.frequencies});
-  backend.embed(*s.embedding, s.shard.vocab.begin, residual);
-  s.all_reduce(residual);  // each rank filled in the rows of its own part of the vocabulary
-
-  for (int64_t index = 0; index < s.config.layers; ++index) {
-    const LayerWeights& layer = s.layers[static_cast<size_t>(index)];
-    s.context.world.progress(doing);
-    if (index == 0) {
-      backend.rms_norm(residual, *layer.attention_norm, s.config.norm_epsilon, normed);
-    } else {  // the down product of the layer before is added here, fused with this norm
-      backend.add_rms_norm(residual, partial, *layer.attention_norm, s.config.norm_epsilon, normed);
-    }
-    backend.multiply(*layer.qkv, normed, layer.qkv_bias.get(), qkv);
-    backend.rope_append(qkv, s.heads, *s.cache, index);
-    backend.attention(qkv, s.heads, *s.cache, index, own_heads);
-    backend.multiply(*layer.attention_out, s.widths.attention.of_layer(attention, index),
-                     layer.attention_out_bias.get(), partial);
-    s.all_reduce(partial);
-    backend.add_rms_norm(residual, partial, *layer.ffn_norm, s.config.norm_epsilon, normed);
-    backend.gated_multiply(*layer.gate_up, normed, layer.gate_up_bias.get(), own_ffn);
-    backend.multiply(*layer.down, s.widths.ffn.of_layer(gated, index), layer.down_bias.get(), partial);
-    s.all_reduce(partial);
-  }
-
-  const Activations logits = s.logits->view().first_rows(wanted);
-  if (wanted == 0) return logits;
-  backend.add_rms_norm(residual, partial, *s.final_norm, s.config.norm_epsilon, normed);
-  const Activations selected = s.selected->view().first_rows(wanted);
-  backend.select_rows(normed, logit_rows, selected);
-  backend.multiply(s.head ? *s.head : *s.embedding, selected, nullptr, logits);
-  return logits;
+  const kernels::Step step{.token_ids = token_ids,
+                           .sequences = sequences,
+                           .inverse_frequencies = s.frequencies,
+                           .selected_rows = logit_rows};
+  const bool decodes = step.decodes();
+  s.doing = tokens > static_cast<int64_t>(sequences.size()) ? "prefill" : "decode";
+  s.context.world.progress(s.doing);
+  const auto enqueue = [&] { s.enqueue(backend.padded_tokens(tokens, decodes), wanted, decodes); };
+  backend.run_step(step, *s.recordings, std::ref(enqueue));
+  return s.logits->view().first_rows(wanted);
 }
 
 Range Decoder::vocab_range() const {
@@ -325,10 +379,12 @@ std::span<const kernels::Matrix* const> Decoder::read_every_step() const {
 MemoryBytes Decoder::memory() const {
   const State& s = *state_;
   int64_t workspace = 0;
-  for (const auto* buffer :
-       {&s.residual, &s.normed, &s.partial, &s.qkv, &s.attention, &s.gated, &s.selected, &s.logits}) {
-    workspace += (*buffer)->bytes();
+  for (const State::Hidden* hidden : {&s.hidden, &s.selected}) {
+    for (const auto* buffer : {&hidden->residual, &hidden->sum, &hidden->partial, &hidden->normed}) {
+      workspace += (*buffer)->bytes();
+    }
   }
+  for (const auto* buffer : {&s.qkv, &s.attention, &s.gated, &s.logits}) workspace += (*buffer)->bytes();
   return {.weights = s.weight_bytes, .kv = s.cache->bytes(), .workspace = workspace};
 }
 
@@ -344,9 +400,8 @@ MemoryBytes planned_memory(const ModelConfig& config, const WeightSource& source
   const kernels::KvShape shape = kv_shape(config, plan.ranks.at(static_cast<size_t>(rank)), options);
   constexpr int64_t kKeysAndValues = 2;
   memory.kv = kKeysAndValues * shape.layers * shape.slots * shape.kv_heads * shape.positions * shape.head_dim *
-              static_cast<int64_t>(sizeof(float));
-  memory.workspace =
-      workspace_floats(widths_of(config, source, plan, rank), options) * static_cast<int64_t>(sizeof(float));
+              kernels::facts(options.precision.kv).block_bytes;
+  memory.workspace = workspace_bytes(widths_of(config, source, plan, rank), options);
   return memory;
 }
 

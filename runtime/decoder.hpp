@@ -29,9 +29,12 @@ struct DecoderOptions {
   int64_t max_positions = 0;                         // longest sequence
   int64_t max_step_tokens = 512;                     // tokens of one forward pass; longer prompts go in pieces
   int64_t logit_rows = 0;                            // rows of logits that one pass can give; 0: one per slot
+  kernels::Precision precision;                      // of the backend
+  int64_t valid_vocab = 0;                           // token ids from here on are never drawn; 0: all may be
   std::function<void(int64_t weight_bytes)> loaded;  // told while loading how much is there; may be empty
 
   int64_t most_logit_rows() const { return logit_rows > 0 ? logit_rows : slots; }
+  int64_t valid_vocab_of(const ModelConfig& config) const { return valid_vocab > 0 ? valid_vocab : config.vocab; }
 };
 
 /// Bytes that a rank keeps resident, by purpose.

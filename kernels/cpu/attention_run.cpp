@@ -83,7 +83,7 @@ void AttentionRunner::work_part(const AttentionJob& job, int64_t unit, int64_t p
   for (int64_t i = 0; i < count; ++i) {
     const int64_t token = i / item.queries.size();
     const int64_t head = item.queries.begin + i % item.queries.size() - heads.query_heads.begin;
-    queries[i] = job.qkv.data + (item.first_row + token) * job.qkv.stride + head * heads.head_dim;
+    queries[i] = job.qkv.floats() + (item.first_row + token) * job.qkv.stride + head * heads.head_dim;
     visible[i] = item.first_position + token + 1;
   }
   const int64_t kv_head = item.kv_head - heads.kv_heads.begin;
@@ -104,7 +104,7 @@ void AttentionRunner::work_part(const AttentionJob& job, int64_t unit, int64_t p
   for (int64_t i = 0; i < count; ++i) {
     const int64_t token = i / item.queries.size();
     const int64_t head = item.queries.begin + i % item.queries.size() - heads.query_heads.begin;
-    float* out = job.out.data + (item.first_row + token) * job.out.stride + head * heads.head_dim;
+    float* out = job.out.floats() + (item.first_row + token) * job.out.stride + head * heads.head_dim;
     const float factor = 1.0F / result.sum[i];
     for (int64_t dim = 0; dim < heads.head_dim; ++dim) out[dim] = result.out[i * result.out_stride + dim] * factor;
   }
@@ -116,7 +116,7 @@ void AttentionRunner::combine(const AttentionJob& job, int64_t item_index, int64
   const int64_t count = item.queries.size();  // one token
   for (int64_t i = 0; i < count; ++i) {
     const int64_t head = item.queries.begin + i - heads.query_heads.begin;
-    float* out = job.out.data + item.first_row * job.out.stride + head * heads.head_dim;
+    float* out = job.out.floats() + item.first_row * job.out.stride + head * heads.head_dim;
     float maximum = -std::numeric_limits<float>::infinity();
     for (int64_t p = 0; p < parts; ++p) {
       maximum = std::max(maximum, attention_part(scratch + p * scratch_floats_, count, heads.head_dim).maximum[i]);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/base/error.hpp"
+#include "kernels/base/logit_rank.hpp"
 #include "kernels/cpu/attention_run.hpp"
 #include "kernels/cpu/kv_cache.hpp"
 #include "kernels/cpu/load.hpp"
@@ -59,14 +60,8 @@ void check_view(const Activations& view, std::string_view what) {
   require(view.data != nullptr || view.rows == 0 || view.columns == 0, what);
 }
 
-float key_of(float logit) {
-  return std::isnan(logit) ? -std::numeric_limits<float>::infinity() : logit;
-}
-
 bool better(const Candidate& a, const Candidate& b) {
-  const float left = key_of(a.logit);
-  const float right = key_of(b.logit);
-  return left > right || (left == right && a.token_id < b.token_id);
+  return a.logit > b.logit || (a.logit == b.logit && a.token_id < b.token_id);
 }
 
 class CpuBackend final : public Backend {
@@ -83,6 +78,9 @@ class CpuBackend final : public Backend {
   std::unique_ptr<ActivationBuffer> make_activations(int64_t rows, int64_t columns) override {
     return std::make_unique<CpuActivationBuffer>(rows, columns);
   }
+  std::unique_ptr<ActivationBuffer> make_logits(int64_t rows, int64_t columns) override {
+    return make_activations(rows, columns);
+  }
   std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) override { return std::make_unique<CpuKvCache>(shape); }
   std::unique_ptr<Vector> load_vector(std::span<const float> values) override {
     return std::make_unique<CpuVector>(values);
@@ -91,29 +89,41 @@ class CpuBackend final : public Backend {
     return load_packed(parts, read, team_);
   }
 
-  void begin_step(const Step& step) override;
+  Precision precision() const override { return {}; }
+  std::unique_ptr<StepRecordings> make_recordings(int64_t /*most_tokens*/) override {
+    return std::make_unique<StepRecordings>();
+  }
+  int64_t padded_tokens(int64_t tokens, bool /*decodes*/) const override { return tokens; }
+  void run_step(const Step& step, StepRecordings& /*recordings*/, const std::function<void()>& enqueue) override {
+    begin_step(step);
+    enqueue();
+  }
   void embed(const Matrix& table, int64_t first_id, Activations out) override;
-  void rms_norm(Activations x, const Vector& weight, float epsilon, Activations out) override {
-    norm(x, nullptr, weight, epsilon, out);
-  }
-  void add_rms_norm(Activations residual, Activations addend, const Vector& weight, float epsilon,
-                    Activations out) override {
-    check_view(addend, "add_rms_norm: addend is not a view");
-    require(addend.rows == residual.rows && addend.columns == residual.columns, "add_rms_norm: addend's shape");
-    norm(residual, &addend, weight, epsilon, out);
-  }
   void multiply(const Matrix& w, Activations x, const Vector* bias, Activations out) override;
+  void multiply(const Matrix& w, const NormedInput& x, const Vector* bias, Activations out) override {
+    norm(x);
+    multiply(w, x.normed, bias, out);
+  }
   void gated_multiply(const Matrix& gate_up, Activations x, const Vector* bias, Activations out) override;
-  void rope_append(Activations qkv, const HeadLayout& heads, KvCache& cache, int64_t layer) override;
-  void attention(Activations qkv, const HeadLayout& heads, const KvCache& cache, int64_t layer,
-                 Activations out) override;
-  void select_rows(Activations x, std::span<const int32_t> rows, Activations out) override;
+  void gated_multiply(const Matrix& gate_up, const NormedInput& x, const Vector* bias, Activations out) override {
+    norm(x);
+    gated_multiply(gate_up, x.normed, bias, out);
+  }
+  void append_and_attend(Activations qkv, const HeadLayout& heads, KvCache& cache, int64_t layer,
+                         Activations out) override;
+  void select_rows(Activations x, Activations out) override;
+  void prepare_candidates(Activations, int64_t, int64_t) override {}
   int64_t top_candidates(Activations logits, int64_t row, int64_t valid_columns, int64_t first_id,
                          std::span<Candidate> out) override;
+  Candidate draw(Activations logits, int64_t row, int64_t valid_columns, int64_t first_id,
+                 const Noise& noise) override {
+    require(valid_columns >= 0 && valid_columns <= logits.columns, "draw: more valid columns than columns");
+    return noisiest(host_logits(logits, row).first(static_cast<size_t>(valid_columns)), first_id, noise);
+  }
   std::span<float> host_logits(Activations logits, int64_t row) override {
     check_view(logits, "host_logits: logits are not a view");
     require(row >= 0 && row < logits.rows, "host_logits: no such row");
-    return {logits.data + row * logits.stride, static_cast<size_t>(logits.columns)};
+    return {logits.floats() + row * logits.stride, static_cast<size_t>(logits.columns)};
   }
   uint64_t read_all(std::span<const Matrix* const> matrices, const KvCache* cache, const KvPart& kv) override;
   void synchronize() override {}
@@ -124,7 +134,8 @@ class CpuBackend final : public Backend {
     int64_t position;
   };
 
-  void norm(Activations x, const Activations* addend, const Vector& weight, float epsilon, Activations out);
+  void begin_step(const Step& step);
+  void norm(const NormedInput& input);
   void product(const PackedMatrix& w, Activations x, const Vector* bias, Activations out, bool gated);
   const CpuKvCache& checked_cache(const Activations& qkv, const HeadLayout& heads, const KvCache& cache,
                                   int64_t layer) const;
@@ -182,7 +193,7 @@ void CpuBackend::embed(const Matrix& table, int64_t first_id, Activations out) {
   for_rows(out.rows, out.columns * 4, [&](Range rows) {
     for (int64_t i = rows.begin; i < rows.end; ++i) {
       const int64_t row = step_.token_ids[i] - first_id;
-      float* to = out.data + i * out.stride;
+      float* to = out.floats() + i * out.stride;
       if (row >= 0 && row < packed.rows()) {
         packed.unpack_row(row, to);
       } else {
@@ -192,19 +203,29 @@ void CpuBackend::embed(const Matrix& table, int64_t first_id, Activations out) {
   });
 }
 
-void CpuBackend::norm(Activations x, const Activations* addend, const Vector& weight, float epsilon, Activations out) {
-  check_view(x, "rms_norm: x is not a view");
-  check_view(out, "rms_norm: out is not a view");
-  require(x.rows == out.rows && x.columns == out.columns && weight.size() == x.columns, "rms_norm: shapes disagree");
-  const float* scales = own<CpuVector>(weight).data();
+void CpuBackend::norm(const NormedInput& input) {
+  const Activations& x = input.residual;
+  const Activations& out = input.normed;
+  check_view(x, "norm: the residual is not a view");
+  check_view(out, "norm: normed is not a view");
+  require(x.rows == out.rows && x.columns == out.columns && input.weight->size() == x.columns, "norm: shapes disagree");
+  const Activations* addend = input.addend;
+  if (addend != nullptr) {
+    check_view(*addend, "norm: the addend is not a view");
+    check_view(input.sum, "norm: the sum is not a view");
+    require(addend->rows == x.rows && addend->columns == x.columns, "norm: addend's shape");
+    require(input.sum.rows == x.rows && input.sum.columns == x.columns, "norm: sum's shape");
+  }
+  const float* scales = own<CpuVector>(*input.weight).data();
   for_rows(x.rows, x.columns, [&](Range rows) {
     for (int64_t i = rows.begin; i < rows.end; ++i) {
-      norm_row({.x = x.data + i * x.stride,
-                .addend = addend == nullptr ? nullptr : addend->data + i * addend->stride,
+      norm_row({.x = x.floats() + i * x.stride,
+                .addend = addend == nullptr ? nullptr : addend->floats() + i * addend->stride,
+                .sum = addend == nullptr ? nullptr : input.sum.floats() + i * input.sum.stride,
                 .weight = scales,
-                .out = out.data + i * out.stride,
+                .out = out.floats() + i * out.stride,
                 .columns = x.columns,
-                .epsilon = epsilon});
+                .epsilon = input.epsilon});
     }
   });
 }
@@ -257,21 +278,11 @@ const CpuKvCache& CpuBackend::checked_cache(const Activations& qkv, const HeadLa
   return own_cache;
 }
 
-void CpuBackend::rope_append(Activations qkv, const HeadLayout& heads, KvCache& cache, int64_t layer) {
-  const CpuKvCache& own_cache = checked_cache(qkv, heads, cache, layer);
-  require(heads.rotary_dims >= 0 && heads.rotary_dims <= heads.head_dim, "rope_append: rotary_dims");
-  require(heads.rotary_dims == 2 * std::ssize(step_.inverse_frequencies),
-          "rope_append: rotary_dims is not twice the step's frequencies");
-  for_rows(qkv.rows, qkv.columns, [&](Range rows) {
-    for (int64_t token = rows.begin; token < rows.end; ++token) append(qkv, heads, own_cache, layer, token);
-  });
-}
-
 void CpuBackend::append(Activations qkv, const HeadLayout& heads, const CpuKvCache& cache, int64_t layer,
                         int64_t token) const {
   const int64_t half = heads.rotary_dims / 2;
   const int64_t dims = heads.head_dim;
-  float* row = qkv.data + token * qkv.stride;
+  float* row = qkv.floats() + token * qkv.stride;
   for (int64_t head = 0; head < heads.query_heads.size() + heads.kv_heads.size(); ++head) {
     rotate_head(row + head * dims, cosines_.data() + token * half, sines_.data() + token * half, half);
   }
@@ -287,21 +298,28 @@ void CpuBackend::append(Activations qkv, const HeadLayout& heads, const CpuKvCac
   }
 }
 
-void CpuBackend::attention(Activations qkv, const HeadLayout& heads, const KvCache& cache, int64_t layer,
-                           Activations out) {
+void CpuBackend::append_and_attend(Activations qkv, const HeadLayout& heads, KvCache& cache, int64_t layer,
+                                   Activations out) {
   const CpuKvCache& own_cache = checked_cache(qkv, heads, cache, layer);
   check_view(out, "attention: out is not a view");
   require(out.rows == qkv.rows && out.columns == heads.query_columns(), "attention: out's shape");
+  require(heads.rotary_dims >= 0 && heads.rotary_dims <= heads.head_dim, "attention: rotary_dims");
+  require(heads.rotary_dims == 2 * std::ssize(step_.inverse_frequencies),
+          "attention: rotary_dims is not twice the step's frequencies");
+  for_rows(qkv.rows, qkv.columns, [&](Range rows) {
+    for (int64_t token = rows.begin; token < rows.end; ++token) append(qkv, heads, own_cache, layer, token);
+  });
   attention_.run({qkv, &heads, &own_cache, layer, step_.sequences, out}, team_);
 }
 
-void CpuBackend::select_rows(Activations x, std::span<const int32_t> rows, Activations out) {
+void CpuBackend::select_rows(Activations x, Activations out) {
+  const std::span<const int32_t> rows = step_.selected_rows;
   check_view(x, "select_rows: x is not a view");
   check_view(out, "select_rows: out is not a view");
   require(out.rows == std::ssize(rows) && out.columns == x.columns, "select_rows: out's shape");
   for (int64_t i = 0; i < out.rows; ++i) {
     require(rows[i] >= 0 && rows[i] < x.rows, "select_rows: no such row");
-    std::memmove(out.data + i * out.stride, x.data + rows[i] * x.stride,
+    std::memmove(out.floats() + i * out.stride, x.floats() + rows[i] * x.stride,
                  static_cast<size_t>(x.columns) * sizeof(float));
   }
 }
@@ -313,23 +331,23 @@ int64_t CpuBackend::top_candidates(Activations logits, int64_t row, int64_t vali
   require(valid_columns >= 0 && valid_columns <= logits.columns, "top_candidates: more valid columns than columns");
   const int64_t count = std::min<int64_t>(std::ssize(out), valid_columns);
   if (count == 0) return 0;
-  const float* values = logits.data + row * logits.stride;
+  const float* values = logits.floats() + row * logits.stride;
   if (count == 1) {
     const int64_t column = largest(values, valid_columns);
-    out[0] = {values[column], static_cast<int32_t>(first_id + column)};
+    out[0] = {logit_rank(values[column]), static_cast<int32_t>(first_id + column)};
     return 1;
   }
   // A heap of the best so far, the worst of them on top.
   const auto begin = out.begin();
   const auto end = begin + count;
   for (int64_t column = 0; column < count; ++column) {
-    out[column] = {values[column], static_cast<int32_t>(first_id + column)};
+    out[column] = {logit_rank(values[column]), static_cast<int32_t>(first_id + column)};
   }
   std::make_heap(begin, end, better);
-  for (int64_t column = first_above(values, count, valid_columns, key_of(out[0].logit)); column < valid_columns;
-       column = first_above(values, column + 1, valid_columns, key_of(out[0].logit))) {
+  for (int64_t column = first_above(values, count, valid_columns, out[0].logit); column < valid_columns;
+       column = first_above(values, column + 1, valid_columns, out[0].logit)) {
     std::pop_heap(begin, end, better);
-    *(end - 1) = {values[column], static_cast<int32_t>(first_id + column)};
+    *(end - 1) = {logit_rank(values[column]), static_cast<int32_t>(first_id + column)};
     std::push_heap(begin, end, better);
   }
   std::sort_heap(begin, end, better);

@@ -25,40 +25,45 @@ using DF = hn::CappedTag<float, 16>;
 using VF = hn::Vec<DF>;
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
 
-/// x += addend where given; returns the sum of squares.
-HWY_INLINE float add_and_square(float* x, const float* addend, int64_t columns) {
+/// sum = x + addend where given; returns the sum of squares of that, or of x.
+HWY_INLINE float add_and_square(const NormRow& row) {
   const DF df;
   VF sums[2] = {hn::Zero(df), hn::Zero(df)};
   int64_t i = 0;
-  for (; i + 2 * kLanes <= columns; i += 2 * kLanes) {
+  for (; i + 2 * kLanes <= row.columns; i += 2 * kLanes) {
 #pragma GCC unroll 2
     for (int64_t j = 0; j < 2; ++j) {
-      VF v = hn::LoadU(df, x + i + j * kLanes);
-      if (addend != nullptr) {
-        v = hn::Add(v, hn::LoadU(df, addend + i + j * kLanes));
-        hn::StoreU(v, df, x + i + j * kLanes);
+      VF v = hn::LoadU(df, row.x + i + j * kLanes);
+      if (row.addend != nullptr) {
+        v = hn::Add(v, hn::LoadU(df, row.addend + i + j * kLanes));
+        hn::StoreU(v, df, row.sum + i + j * kLanes);
       }
       sums[j] = hn::MulAdd(v, v, sums[j]);
     }
   }
   float rest = 0;
-  for (; i < columns; ++i) {
-    if (addend != nullptr) x[i] += addend[i];
-    rest += x[i] * x[i];
+  for (; i < row.columns; ++i) {
+    float v = row.x[i];
+    if (row.addend != nullptr) {
+      v += row.addend[i];
+      row.sum[i] = v;
+    }
+    rest += v * v;
   }
   return rest + hn::GetLane(hn::SumOfLanes(df, hn::Add(sums[0], sums[1])));
 }
 
 void norm_row(const NormRow& row) {
   const DF df;
-  const float squares = add_and_square(row.x, row.addend, row.columns);
+  const float squares = add_and_square(row);
+  const float* from = row.addend == nullptr ? row.x : row.sum;
   const float factor = 1.0F / std::sqrt(squares / static_cast<float>(row.columns) + row.epsilon);
   int64_t i = 0;
   for (; i + kLanes <= row.columns; i += kLanes) {
-    const VF scaled = hn::Mul(hn::LoadU(df, row.x + i), hn::Set(df, factor));
+    const VF scaled = hn::Mul(hn::LoadU(df, from + i), hn::Set(df, factor));
     hn::StoreU(hn::Mul(scaled, hn::LoadU(df, row.weight + i)), df, row.out + i);
   }
-  for (; i < row.columns; ++i) row.out[i] = row.x[i] * factor * row.weight[i];
+  for (; i < row.columns; ++i) row.out[i] = from[i] * factor * row.weight[i];
 }
 
 void rotate_head(float* head, const float* cosines, const float* sines, int64_t half) {

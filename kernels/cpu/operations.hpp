@@ -14,10 +14,12 @@ namespace shardscope::kernels::cpu {
 /// Name of the instruction set that the kernels dispatch to, e.g. AVX3_DL.
 const char* instruction_set();
 
-/// out [columns] = x / sqrt(mean(x^2) + epsilon) * weight. Where addend is given, x += addend first. out may alias x.
+/// out [columns] = s / sqrt(mean(s^2) + epsilon) * weight; s is x or, where an addend is given, x + addend, which `sum`
+/// then receives. out and sum may be x.
 struct NormRow {
-  float* x = nullptr;
+  const float* x = nullptr;
   const float* addend = nullptr;
+  float* sum = nullptr;
   const float* weight = nullptr;
   float* out = nullptr;
   int64_t columns = 0;
@@ -55,10 +57,10 @@ AttentionPart attend(const AttentionTask& task);
 /// The result that attend left in `scratch`.
 AttentionPart attention_part(const float* scratch, int64_t queries, int64_t head_dim);
 
-/// Column of the largest of logits [count >= 1], the smallest on a tie; NaN counts as -inf.
+/// Column of the largest of logits [count >= 1], the smallest on a tie; NaN counts as +inf.
 int64_t largest(const float* logits, int64_t count);
 
-/// The first column in [begin, count) whose logit is > limit, or count.
+/// The first column in [begin, count) whose logit is > limit (no NaN), or count; NaN counts as +inf.
 int64_t first_above(const float* logits, int64_t begin, int64_t count, float limit);
 
 /// Sum of the 64-bit words of the bytes (and of the bytes after the last whole word), read in several streams.

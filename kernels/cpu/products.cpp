@@ -29,7 +29,7 @@ struct Inputs {
   void prepare(Range tokens_of_all) const {
     for (int64_t token = tokens_of_all.begin; token < tokens_of_all.end; ++token) {
       const int64_t at = token / kernels->tile_tokens;
-      kernels->prepare(x.data + token * x.stride, x.columns, width(at), token - first_token(at), tile(at));
+      kernels->prepare(x.floats() + token * x.stride, x.columns, width(at), token - first_token(at), tile(at));
       if (token + 1 < x.rows) continue;
       for (int64_t pad = tokens(at); pad < width(at); ++pad) {
         kernels->prepare(nullptr, x.columns, width(at), pad, tile(at));
@@ -132,7 +132,7 @@ class Worker {
       const int64_t row = first_row + group.panels[i] * kPanelRows;
       if (!product_.gated && product_.bias != nullptr) add_bias(sums, inputs.width(tile), product_.bias + row);
       store_panel(sums, inputs.tokens(tile), part.panel_rows(group.panels[i]),
-                  product_.out.data + inputs.first_token(tile) * product_.out.stride + row, product_.out.stride);
+                  product_.out.floats() + inputs.first_token(tile) * product_.out.stride + row, product_.out.stride);
     }
   }
 
@@ -187,7 +187,7 @@ void work_member(const Product& product, const Inputs& f32, const Inputs& int8, 
 /// A matrix without columns: the sums are empty.
 void fill_empty(const Product& product) {
   for (int64_t row = 0; row < product.out.rows; ++row) {
-    float* out = product.out.data + row * product.out.stride;
+    float* out = product.out.floats() + row * product.out.stride;
     for (int64_t i = 0; i < product.out.columns; ++i) {
       out[i] = product.bias == nullptr ? 0.0F : product.bias[i];
       if (!product.gated) continue;

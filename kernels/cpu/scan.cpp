@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/base/logit_rank.hpp"
 #include "kernels/cpu/operations.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -26,6 +27,12 @@ using VU = hn::Vec<DU>;
 
 constexpr int kStreams = 4;  // more than one row of memory open at once: worth 40 % on some machines
 
+/// logit_rank of each lane.
+VF load_ranks(DF df, const float* logits) {
+  const VF v = hn::LoadU(df, logits);
+  return hn::IfThenElse(hn::IsNaN(v), hn::Set(df, std::numeric_limits<float>::infinity()), v);
+}
+
 int64_t largest(const float* logits, int64_t count) {
   const DF df;
   const auto lanes = static_cast<int64_t>(hn::Lanes(df));
@@ -35,21 +42,18 @@ int64_t largest(const float* logits, int64_t count) {
   for (; i + kStreams * lanes <= count; i += kStreams * lanes) {
 #pragma GCC unroll 4
     for (int s = 0; s < kStreams; ++s) {
-      const VF v = hn::LoadU(df, logits + i + s * lanes);
-      best[s] = hn::IfThenElse(hn::Gt(v, best[s]), v, best[s]);  // false for NaN
+      best[s] = hn::Max(best[s], load_ranks(df, logits + i + s * lanes));
     }
   }
   const VF both = hn::Max(hn::Max(best[0], best[1]), hn::Max(best[2], best[3]));
   float maximum = hn::GetLane(hn::MaxOfLanes(df, both));
-  for (; i < count; ++i) maximum = logits[i] > maximum ? logits[i] : maximum;
+  for (; i < count; ++i) maximum = std::max(maximum, logit_rank(logits[i]));
   for (i = 0; i + lanes <= count; i += lanes) {
-    const auto equal = hn::Eq(hn::LoadU(df, logits + i), hn::Set(df, maximum));
+    const auto equal = hn::Eq(load_ranks(df, logits + i), hn::Set(df, maximum));
     if (!hn::AllFalse(df, equal)) return i + static_cast<int64_t>(hn::FindFirstTrue(df, equal));
   }
-  for (; i < count; ++i) {
-    if (logits[i] == maximum) return i;
-  }
-  return 0;  // all are NaN
+  while (logit_rank(logits[i]) != maximum) ++i;
+  return i;
 }
 
 int64_t first_above(const float* logits, int64_t begin, int64_t count, float limit) {
@@ -57,11 +61,11 @@ int64_t first_above(const float* logits, int64_t begin, int64_t count, float lim
   const auto lanes = static_cast<int64_t>(hn::Lanes(df));
   int64_t i = begin;
   for (; i + lanes <= count; i += lanes) {
-    const auto above = hn::Gt(hn::LoadU(df, logits + i), hn::Set(df, limit));
+    const auto above = hn::Gt(load_ranks(df, logits + i), hn::Set(df, limit));
     if (!hn::AllFalse(df, above)) return i + static_cast<int64_t>(hn::FindFirstTrue(df, above));
   }
   for (; i < count; ++i) {
-    if (logits[i] > limit) return i;
+    if (logit_rank(logits[i]) > limit) return i;
   }
   return count;
 }

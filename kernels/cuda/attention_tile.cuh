@@ -1,6 +1,6 @@
 // What one warp does with one tile of keys and values, for decode_attention: copy it to shared memory, weigh its
-// positions, add its values; and where all that lies in shared memory. The block's side of it is in
-// decode_attention.cu.
+// positions, add its values; and where all that lies in shared memory. The block's side of it is in decode_work.cuh,
+// decode_attention.cu and decode_merge.cuh.
 #pragma once
 
 #include "kernels/cuda/numeric.cuh"
@@ -22,6 +22,7 @@ struct AttentionPlaces {
   int weights;    // [warp][query][kTile] and [warp][query] factors
   int weight_floats;
   int statistics;  // [warp][query][2]
+  int new_row;     // the new token's key and value [2][row_quads], quads of 4 floats
   int tiles;       // [warp][kStages]{keys [kTile][key_quads], values [kTile][row_quads]}, quads of 4 floats;
                    // later the results [warp][subset][query][head_dim]
   int stage_quads;
@@ -33,13 +34,34 @@ struct AttentionPlaces {
     weights = queries * head_dim;
     weight_floats = (queries * (kTile + 1) + 3) / 4 * 4;
     statistics = weights + warps * weight_floats;
-    tiles = statistics + (2 * warps * queries + 3) / 4 * 4;
+    new_row = statistics + (2 * warps * queries + 3) / 4 * 4;
+    tiles = new_row + 2 * row_quads * 4;
     stage_quads = kTile * (key_quads + row_quads);
     const int in_loop = warps * kStages * stage_quads * 4;
     const int merged = warps * subsets * queries * head_dim;
     const int combined = queries * splits;
     total = tiles + (in_loop > merged ? in_loop : merged);
     if (total < tiles + combined) total = tiles + combined;
+  }
+};
+
+/// A lane's part in copying a tile and in adding its values. Made once, before the loop over tiles: it takes divisions.
+struct AttentionLane {
+  int row;  // its first quad of 16 bytes of a tile; its next ones are row_step rows and quad_step quads further on
+  int quad;
+  int row_step;
+  int quad_step;
+  int piece;  // its dims and, from places.subsets on none, its positions
+  int subset;
+
+  __device__ __forceinline__ explicit AttentionLane(const AttentionPlaces& places) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    row = lane / places.row_quads;
+    quad = lane - row * places.row_quads;
+    row_step = kWarpSize / places.row_quads;
+    quad_step = kWarpSize - row_step * places.row_quads;
+    subset = lane / places.pieces;
+    piece = lane - subset * places.pieces;
   }
 };
 
@@ -83,19 +105,16 @@ struct TileSource {
 };
 
 /// Starts the copies of one tile of keys and one of values; rows from `count` on become zeros.
-__device__ __forceinline__ void copy_tile(const TileSource& source, const AttentionPlaces& places, int count,
-                                          uint4* tile) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  int row = lane / places.row_quads;
-  int quad = lane % places.row_quads;
-  const int row_step = kWarpSize / places.row_quads;
-  const int quad_step = kWarpSize % places.row_quads;
+__device__ __forceinline__ void copy_tile(const TileSource& source, const AttentionPlaces& places,
+                                          const AttentionLane& lane, int count, uint4* tile) {
+  int row = lane.row;
+  int quad = lane.quad;
   while (row < kTile) {
     const int64_t from = row * source.position_bytes + quad * 16;
     cp_async16(tile + row * places.key_quads + quad, source.keys + from, row < count);
     cp_async16(tile + kTile * places.key_quads + row * places.row_quads + quad, source.values + from, row < count);
-    row += row_step;
-    quad += quad_step;
+    row += lane.row_step;
+    quad += lane.quad_step;
     if (quad >= places.row_quads) {
       quad -= places.row_quads;
       ++row;
@@ -151,13 +170,10 @@ __device__ __forceinline__ bool weigh_tile(const AttentionPlaces& places, const 
 }
 
 template <class Element, int kQueries>
-__device__ __forceinline__ void add_values(const AttentionPlaces& places, const uint4* tile, const float* weights,
-                                           bool changed, AttentionRunning<kQueries>& running) {
+__device__ __forceinline__ void add_values(const AttentionPlaces& places, const AttentionLane& lane, const uint4* tile,
+                                           const float* weights, bool changed, AttentionRunning<kQueries>& running) {
   constexpr int kOwn = AttentionRunning<kQueries>::kOwn;
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int piece = lane % places.pieces;
-  const int subset = lane / places.pieces;
-  if (subset >= places.subsets) return;
+  if (lane.subset >= places.subsets) return;
   const uint4* values = tile + kTile * places.key_quads;
   if (changed) {
 #pragma unroll
@@ -167,9 +183,9 @@ __device__ __forceinline__ void add_values(const AttentionPlaces& places, const 
       for (int i = 0; i < kPiece; ++i) running.values[query][i] *= factor;
     }
   }
-  for (int position = subset; position < kTile; position += places.subsets) {
+  for (int position = lane.subset; position < kTile; position += places.subsets) {
     float value[kPiece];
-    load_piece<Element>(values + position * places.row_quads, piece, places.pieces, value);
+    load_piece<Element>(values + position * places.row_quads, lane.piece, places.pieces, value);
 #pragma unroll
     for (int query = 0; query < kQueries; ++query) {
       const float weight = weights[(query % kOwn * (kQueries / kOwn) + query / kOwn) * kTile + position];

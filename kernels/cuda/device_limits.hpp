@@ -18,4 +18,16 @@ inline constexpr size_t kSharedWithoutAsking = 48 * 1024;
   return cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
 }
 
+/// Blocks of so many threads that the device holds at once, as far as threads limit it.
+[[nodiscard]] inline cudaError_t count_resident_blocks(int threads, int& count) {
+  int device = 0;
+  int multiprocessors = 0;
+  int threads_each = 0;
+  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  if (const cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
+  const cudaError_t error = cudaDeviceGetAttribute(&threads_each, cudaDevAttrMaxThreadsPerMultiProcessor, device);
+  count = multiprocessors * (threads_each / threads);
+  return error;
+}
+
 }  // namespace shardscope::cuda

@@ -57,7 +57,9 @@ template <class... Parameters, class... Arguments>
       values);
 }
 
-/// Allows `kernel` that much dynamic shared memory on the current device (the default is 48 KiB).
+/// Allows `kernel` that much dynamic shared memory on the current device (the default is 48 KiB). Always the most that
+/// the kernel may ever be given, not what this launch takes: a lower limit might be held against launches that are
+/// recorded in a graph already.
 template <class... Parameters>
 [[nodiscard]] cudaError_t allow_shared_bytes(void (*kernel)(Parameters...), size_t bytes) {
 #ifdef SHARDSCOPE_EMULATED
@@ -65,6 +67,15 @@ template <class... Parameters>
 #endif
   return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                               static_cast<int>(bytes));
+}
+
+/// What the runtime knows of `kernel` as it runs on the current device.
+template <class... Parameters>
+[[nodiscard]] cudaError_t kernel_attributes(cudaFuncAttributes& attributes, void (*kernel)(Parameters...)) {
+#ifdef SHARDSCOPE_EMULATED
+  emulation::declare_kernel(kernel);
+#endif
+  return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
 }
 
 }  // namespace shardscope::cuda

@@ -171,6 +171,11 @@ __device__ __forceinline__ float4 load_four(const void* array, DType dtype, int6
   return make_float4(low.x, low.y, high.x, high.y);
 }
 
+/// value * sigmoid(value). exp(-value) may be infinite: the quotient is then zero, as it should be.
+__device__ __forceinline__ float silu(float value) {
+  return value / (1.0f + expf(-value));
+}
+
 // ---- sums -----------------------------------------------------------------------------------------------------------
 
 /// Sums each of kCount values (a power of two) over the lanes that differ in the bits kFirst, kFirst / 2, ... kLast of

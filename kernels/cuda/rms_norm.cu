@@ -2,7 +2,7 @@
 // longer rows are read again, from the caches), its squares are summed over the block, and it is written once. The
 // weights do not depend on the kernel before, so their loads start before the wait for it.
 //
-// Bytes a row: columns x (read x + write out [+ read addend + write x]) + the weights, which stay in L2 for all rows.
+// Bytes a row: columns x (read x + write out [+ read addend + write sum]) + the weights, which stay in L2 for all rows.
 // Launch: `rows` blocks of up to 1,024 threads; 512 where there are rows enough for two or more a multiprocessor.
 #include "kernels/cuda/rms_norm.hpp"
 
@@ -18,12 +18,14 @@ constexpr int64_t kManyRows = 256;
 
 /// A kernel's view of the arguments.
 struct NormRows {
-  void* x;
+  const void* x;
   const void* addend;
+  void* sum;
   const void* weight;
   void* out;
-  int64_t x_stride;  // elements, as the next two
+  int64_t x_stride;  // elements, as the next three
   int64_t addend_stride;
+  int64_t sum_stride;
   int64_t out_stride;
   int columns;
   int pieces;  // that are moved whole; what follows them goes element by element
@@ -43,16 +45,21 @@ struct NormRow {
   using Values = Packed<Element, kCount>;
   using Weights = Packed<Weight, kCount>;
 
-  Element* x;
+  const Element* x;
   const Element* addend;
+  Element* sum;
   const Weight* weight;
   Element* out;
 
   __device__ explicit NormRow(const NormRows& rows)
-      : x(static_cast<Element*>(rows.x) + static_cast<int64_t>(blockIdx.x) * rows.x_stride),
+      : x(static_cast<const Element*>(rows.x) + static_cast<int64_t>(blockIdx.x) * rows.x_stride),
         addend(static_cast<const Element*>(rows.addend) + static_cast<int64_t>(blockIdx.x) * rows.addend_stride),
+        sum(static_cast<Element*>(rows.sum) + static_cast<int64_t>(blockIdx.x) * rows.sum_stride),
         weight(static_cast<const Weight*>(rows.weight)),
         out(static_cast<Element*>(rows.out) + static_cast<int64_t>(blockIdx.x) * rows.out_stride) {}
+
+  /// What the norm is of: for what does not stay in registers.
+  __device__ __forceinline__ const Element* normed() const { return kAdd ? sum : x; }
 
   /// Reads a piece of x, adds and stores where there is an addend, and adds its squares.
   __device__ __forceinline__ Values take(int piece, float& squares) const {
@@ -65,7 +72,7 @@ struct NormRow {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) values[i] += added[i];
       packed = Values::pack(values);
-      packed.store(x + piece * kCount);
+      packed.store(sum + piece * kCount);
       packed.unpack(values);  // the norm is that of the rounded sum, as it would be in two kernels
     }
 #pragma unroll
@@ -113,25 +120,25 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_kernel(NormRows rows)
   }
   for (int piece = after_kept; piece < rows.pieces; piece += threads) row.take(piece, squares);
   for (int column = first_single; column < rows.columns; column += threads) {
-    if constexpr (kAdd) row.x[column] = from_float<Element>(to_float(row.x[column]) + to_float(row.addend[column]));
-    const float value = to_float(row.x[column]);
+    if constexpr (kAdd) row.sum[column] = from_float<Element>(to_float(row.x[column]) + to_float(row.addend[column]));
+    const float value = to_float(row.normed()[column]);
     squares += value * value;
   }
 
   const float mean = block_sum(squares, partial) / static_cast<float>(rows.columns);
   const float factor = rsqrtf(mean + rows.epsilon);
 
-  // Every thread writes the places that it has read, so that out may be x or addend.
+  // Every thread writes the places that it has read, so that out may be x or addend, and sum either.
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
     if (thread + i * threads < rows.pieces) row.give(thread + i * threads, kept[i], weights[i], factor);
   }
   for (int piece = after_kept; piece < rows.pieces; piece += threads) {
-    row.give(piece, Row::Values::load(row.x + piece * Row::kCount), Weights::load(row.weight + piece * Row::kCount),
-             factor);
+    row.give(piece, Row::Values::load(row.normed() + piece * Row::kCount),
+             Weights::load(row.weight + piece * Row::kCount), factor);
   }
   for (int column = first_single; column < rows.columns; column += threads) {
-    row.out[column] = from_float<Element>(to_float(row.x[column]) * (factor * to_float(row.weight[column])));
+    row.out[column] = from_float<Element>(to_float(row.normed()[column]) * (factor * to_float(row.weight[column])));
   }
 }
 
@@ -139,9 +146,10 @@ __global__ void __launch_bounds__(kMaxThreads, 1) rms_norm_kernel(NormRows rows)
 int64_t whole_pieces(const RmsNorm& norm, int64_t element_bytes, int64_t piece) {
   const auto aligned = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; };
   const auto even = [&](int64_t stride) { return norm.rows == 1 || stride * element_bytes % 16 == 0; };
-  const bool whole = aligned(norm.x) && aligned(norm.addend) && aligned(norm.weight) && aligned(norm.out) &&
-                     even(norm.x_stride) && even(norm.out_stride) &&
-                     (norm.addend == nullptr || even(norm.addend_stride));
+  const bool whole =
+      aligned(norm.x) && aligned(norm.addend) && aligned(norm.weight) && aligned(norm.out) && even(norm.x_stride) &&
+      even(norm.out_stride) &&
+      (norm.addend == nullptr || (aligned(norm.sum) && even(norm.addend_stride) && even(norm.sum_stride)));
   return whole ? norm.columns / piece : 0;
 }
 
@@ -149,10 +157,12 @@ template <class Element, class Weight>
 cudaError_t launch_norm(const RmsNorm& norm, cudaStream_t stream) {
   const NormRows rows{.x = norm.x,
                       .addend = norm.addend,
+                      .sum = norm.sum,
                       .weight = norm.weight,
                       .out = norm.out,
                       .x_stride = norm.x_stride,
                       .addend_stride = norm.addend == nullptr ? 0 : norm.addend_stride,
+                      .sum_stride = norm.addend == nullptr ? 0 : norm.sum_stride,
                       .out_stride = norm.out_stride,
                       .columns = static_cast<int>(norm.columns),
                       .pieces = static_cast<int>(whole_pieces(norm, sizeof(Element), kPiece<Element, Weight>)),
@@ -175,7 +185,8 @@ bool valid(const RmsNorm& norm) {
   constexpr int64_t kMostColumns = 1 << 30;    // with the threads that follow the last piece still an int
   return norm.columns > 0 && norm.columns <= kMostColumns && norm.rows >= 0 && norm.rows <= kMostBlocks &&
          norm.x_stride >= norm.columns && norm.out_stride >= norm.columns &&
-         (norm.addend == nullptr || norm.addend_stride >= norm.columns) &&
+         (norm.addend == nullptr ||
+          (norm.sum != nullptr && norm.addend_stride >= norm.columns && norm.sum_stride >= norm.columns)) &&
          (norm.weight_dtype == DType::kF32 || norm.weight_dtype == norm.dtype);
 }
 

@@ -14,10 +14,12 @@ struct RmsNorm {
   kernels::DType weight_dtype = kernels::DType::kF32;  // fp32, or the same as dtype
   int64_t rows = 0;
   int64_t columns = 0;
-  void* x = nullptr;  // [rows][columns], rows x_stride elements apart; written only where there is an addend
+  const void* x = nullptr;  // [rows][columns], rows x_stride elements apart
   int64_t x_stride = 0;
   const void* addend = nullptr;  // [rows][columns] or null
   int64_t addend_stride = 0;
+  void* sum = nullptr;  // [rows][columns]: receives x + addend; needed where there is an addend, else not written
+  int64_t sum_stride = 0;
   const void* weight = nullptr;  // [columns]; read before the wait for the kernel before, see programmatic
   void* out = nullptr;           // [rows][columns]
   int64_t out_stride = 0;
@@ -26,7 +28,8 @@ struct RmsNorm {
 };
 
 /// Without addend: out = x / sqrt(mean(x^2) + epsilon) * weight, row by row; out may be x.
-/// With addend: x += addend, rounded to dtype; then the same of the new x; out may be addend, but not x.
+/// With addend: sum = x + addend, rounded to dtype; then the same of sum. sum may be x or addend; out may be x or
+/// addend, but not sum.
 /// Sums in fp32. Any number of columns and any strides; where all pointers and strides are multiples of 16 bytes, rows
 /// are moved 8 or 16 bytes at a time. Device memory throughout; enqueued on `stream`, does not wait.
 /// cudaErrorInvalidValue for other dtypes, less than one column or more than 2^30, or strides below the columns. No

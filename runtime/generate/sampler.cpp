@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/base/error.hpp"
+#include "kernels/base/keyed_random.hpp"
 
 namespace shardscope::runtime {
 namespace {
@@ -17,38 +18,9 @@ constexpr float kLowest = -std::numeric_limits<float>::infinity();
 constexpr int64_t kFirstCandidates = 64;  // of a rank, for top-p; doubled until they reach far enough
 constexpr int64_t kMaxExchange = 4096;    // candidates of a rank in one exchange
 
-/// splitmix64's finaliser (Steele, Lea, Flood 2014): every input bit moves every output bit.
-uint64_t mixed(uint64_t x) {
-  x += 0x9E3779B97F4A7C15U;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
-  return x ^ (x >> 31);
-}
-
 uint64_t position_key(const SampleRow& row) {
-  return mixed(mixed(mixed(row.options->seed) ^ static_cast<uint64_t>(row.request)) ^
-               static_cast<uint64_t>(row.position));
-}
-
-/// Gumbel noise -ln(-ln u) with u uniform in (0, 1): argmax(score + noise) draws from softmax(score).
-double gumbel(uint64_t key, int32_t token_id) {
-  const uint64_t bits = mixed(key ^ static_cast<uint64_t>(token_id)) >> 11;
-  const double uniform = (static_cast<double>(bits) + 0.5) * 0x1.0p-53;
-  return -std::log(-std::log(uniform));
-}
-/// No noise is larger: u = 1 - 2^-54.
-constexpr double kMaxGumbel = 37.5;
-
-/// A token with its noise; exchanged between the ranks, hence without padding bytes left undefined.
-struct Draw {
-  double noisy_score = -std::numeric_limits<double>::infinity();
-  int64_t token_id = -1;
-};
-
-Draw better(const Draw& a, const Draw& b) {
-  if (b.token_id < 0) return a;
-  if (a.token_id < 0 || b.noisy_score > a.noisy_score) return b;
-  return b.noisy_score == a.noisy_score && b.token_id < a.token_id ? b : a;
+  return shardscope::position_key(row.options->seed, static_cast<uint64_t>(row.request),
+                                  static_cast<uint64_t>(row.position));
 }
 
 double score_of(float logit, float max, const SamplingOptions& options) {
@@ -98,6 +70,7 @@ Sampler::Sampler(kernels::Backend& backend, parallel::Communicator& communicator
       vocab_(vocab),
       valid_columns_(intersection(vocab, {0, valid_vocab}).size()),
       valid_vocab_(valid_vocab) {
+  largest_.reserve(static_cast<size_t>(max_rows));
   mine_.reserve(static_cast<size_t>(std::max(max_rows, kMaxExchange)));
   all_.reserve(static_cast<size_t>(std::max(max_rows, kMaxExchange) * communicator.size()));
 }
@@ -109,6 +82,7 @@ int64_t Sampler::max_exchange_floats(int64_t max_rows) {
 void Sampler::sample(kernels::Activations logits, std::span<const SampleRow> rows, std::span<int32_t> token_ids) {
   // Greedy rows without a penalty share one exchange; the others draw one by one.
   mine_.assign(rows.size(), Candidate{kLowest, -1});
+  largest_.resize(rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto row = static_cast<int64_t>(i);
     if (rows[i].options->repetition_penalty != 1) penalise(backend_.host_logits(logits, row), vocab_, rows[i]);
@@ -128,42 +102,31 @@ void Sampler::sample(kernels::Activations logits, std::span<const SampleRow> row
                         "the weights or activations overflow: try --dtype fp32 or another file");
     }
     token_ids[i] = best.token_id;
+    largest_[i] = best.logit;
   }
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (!rows[i].options->greedy()) token_ids[i] = draw(logits, static_cast<int64_t>(i), rows[i]);
+    if (!rows[i].options->greedy()) token_ids[i] = draw(logits, static_cast<int64_t>(i), largest_[i], rows[i]);
   }
 }
 
-int32_t Sampler::draw(kernels::Activations logits, int64_t row, const SampleRow& what) {
+int32_t Sampler::draw(kernels::Activations logits, int64_t row, float largest, const SampleRow& what) {
   const SamplingOptions& options = *what.options;
-  if (options.top_k == 0 && options.top_p >= 1) return draw_from_all(backend_.host_logits(logits, row), what);
+  if (options.top_k == 0 && options.top_p >= 1) return draw_from_all(logits, row, largest, what);
   return draw_from_candidates(logits, row, what);
 }
 
-float Sampler::largest_of_all(float own) {
-  std::vector<float> all(static_cast<size_t>(communicator_.size()));
-  communicator_.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
-  return *std::max_element(all.begin(), all.end());
-}
-
-int32_t Sampler::draw_from_all(std::span<const float> logits, const SampleRow& what) {
+int32_t Sampler::draw_from_all(kernels::Activations logits, int64_t row, float largest, const SampleRow& what) {
   const SamplingOptions& options = *what.options;
-  const std::span<const float> own = logits.first(static_cast<size_t>(valid_columns_));
-  // Scores are taken from the largest logit down: a tiny temperature then cannot make them infinite.
-  const float max = largest_of_all(own.empty() ? kLowest : *std::max_element(own.begin(), own.end()));
-  const double lowest_score = options.min_p > 0 ? std::log(options.min_p) : static_cast<double>(kLowest);
-  const uint64_t key = position_key(what);
-  Draw best;
-  for (size_t column = 0; column < own.size(); ++column) {
-    const double score = score_of(own[column], max, options);
-    if (score < lowest_score || score + kMaxGumbel < best.noisy_score) continue;
-    const auto id = static_cast<int32_t>(vocab_.begin + static_cast<int64_t>(column));
-    best = better(best, {score + gumbel(key, id), id});
+  kernels::Noise noise{.key = position_key(what), .temperature = options.temperature, .reference = largest};
+  if (options.min_p > 0) noise.lowest_score = std::log(options.min_p);
+  const Candidate own = backend_.draw(logits, row, valid_columns_, vocab_.begin, noise);
+  std::vector<Candidate> all(static_cast<size_t>(communicator_.size()));
+  communicator_.all_gather(bytes_of({&own, 1}), std::as_writable_bytes(std::span(all)));
+  Candidate best{kLowest, -1};
+  for (const Candidate& candidate : all) {
+    if (candidate.token_id >= 0 && (best.token_id < 0 || before(candidate, best))) best = candidate;
   }
-  std::vector<Draw> all(static_cast<size_t>(communicator_.size()));
-  communicator_.all_gather(std::as_bytes(std::span(&best, 1)), std::as_writable_bytes(std::span(all)));
-  for (const Draw& draw : all) best = better(best, draw);
-  return static_cast<int32_t>(best.token_id);
+  return best.token_id;
 }
 
 /// all_ = the k largest of the whole vocabulary, or all of it where it has fewer; descending.
@@ -221,13 +184,17 @@ int32_t Sampler::draw_from_candidates(kernels::Activations logits, int64_t row, 
     }
   }
   const uint64_t key = position_key(what);
-  Draw best;
+  double best_score = -std::numeric_limits<double>::infinity();
+  int32_t best = -1;
   for (const Candidate& candidate : std::span(all_).first(kept)) {
     if (options.min_p > 0 && weight_of(candidate.logit, max) < options.min_p) break;
     const double score = score_of(candidate.logit, max, options);
-    best = better(best, {score + gumbel(key, candidate.token_id), candidate.token_id});
+    const double noisy = score + kernels::gumbel(key, candidate.token_id);
+    if (best >= 0 && !(noisy > best_score)) continue;
+    best_score = noisy;
+    best = candidate.token_id;
   }
-  return static_cast<int32_t>(best.token_id);
+  return best;
 }
 
 }  // namespace shardscope::runtime

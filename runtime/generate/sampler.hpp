@@ -51,9 +51,9 @@ class Sampler {
   static int64_t max_exchange_floats(int64_t max_rows);
 
  private:
-  int32_t draw(kernels::Activations logits, int64_t row, const SampleRow& what);
-  float largest_of_all(float own);
-  int32_t draw_from_all(std::span<const float> logits, const SampleRow& what);
+  /// largest: the row's largest logit over the whole vocabulary, after the penalty.
+  int32_t draw(kernels::Activations logits, int64_t row, float largest, const SampleRow& what);
+  int32_t draw_from_all(kernels::Activations logits, int64_t row, float largest, const SampleRow& what);
   int32_t draw_from_candidates(kernels::Activations logits, int64_t row, const SampleRow& what);
   void merge_candidates(kernels::Activations logits, int64_t row, int64_t k);
 
@@ -64,6 +64,7 @@ class Sampler {
   int64_t valid_vocab_;
   std::vector<kernels::Candidate> mine_;
   std::vector<kernels::Candidate> all_;
+  std::vector<float> largest_;  // of each row
 };
 
 }  // namespace shardscope::runtime

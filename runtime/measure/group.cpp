@@ -66,13 +66,16 @@ GroupMachine::GroupMachine(parallel::World& world, kernels::Backend& backend, co
     : world_(world), backend_(backend), options_(std::move(options)), own_(options_.workloads.size()) {
   const SweepOptions& sweep = options_.sweep;
   const parallel::ShardPlan plan = plan_shards(shard_dimensions(model.config), options_.tp);
-  DecoderOptions shape = decoder_options(options_.workloads, sweep.max_step_tokens);
-  const int64_t widest = largest_all_reduce_floats(model.config, shape);
+  DecoderOptions shape = decoder_options(options_.workloads, sweep.max_step_tokens, sweep.precision);
+  shape.valid_vocab = sweep.valid_vocab;
+  // Activations on devices are summed there.
+  const int64_t widest = sweep.on_device ? 0 : largest_all_reduce_floats(model.config, shape);
   communicator_ =
       parallel::make_communicator(world, {.group_size = options_.tp,
                                           .kind = sweep.communicator,
                                           .max_floats = std::max(widest, Sampler::max_exchange_floats(shape.slots)),
-                                          .oversubscribed = options_.oversubscribed});
+                                          .oversubscribed = options_.oversubscribed,
+                                          .on_device = sweep.on_device});
   const auto whole =
       static_cast<double>(planned_memory(model.config, *model.weights, plan, shape, communicator_->rank()).weights);
   if (options_.tell_loading) {

@@ -86,6 +86,7 @@ struct TextCost {
 };
 
 struct PointResult {
+  bool emulated = false;  // on stand-ins for devices: its times say nothing
   int tp = 0;
   Workload workload;
   PointStatus status = PointStatus::kOk;

@@ -4,8 +4,9 @@
 
 namespace shardscope::runtime {
 
-DecoderOptions decoder_options(const std::vector<Workload>& workloads, int64_t max_step_tokens) {
-  DecoderOptions result{.slots = 1, .max_positions = 1, .max_step_tokens = max_step_tokens};
+DecoderOptions decoder_options(const std::vector<Workload>& workloads, int64_t max_step_tokens,
+                               const kernels::Precision& precision) {
+  DecoderOptions result{.slots = 1, .max_positions = 1, .max_step_tokens = max_step_tokens, .precision = precision};
   for (const Workload& workload : workloads) {
     result.slots = std::max(result.slots, workload.batch);
     result.max_positions = std::max(result.max_positions, workload.positions());

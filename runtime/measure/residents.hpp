@@ -10,7 +10,8 @@
 namespace shardscope::runtime {
 
 /// KV cache and step sizes that hold every workload of a list.
-DecoderOptions decoder_options(const std::vector<Workload>& workloads, int64_t max_step_tokens);
+DecoderOptions decoder_options(const std::vector<Workload>& workloads, int64_t max_step_tokens,
+                               const kernels::Precision& precision);
 
 struct ResidentPlan {
   std::vector<std::vector<size_t>> residents;  // indices of workloads; a set of shards each, in order

@@ -1,6 +1,7 @@
 list(APPEND runtime_sources
   measure/bandwidth.cpp
   measure/compute.cpp
+  measure/device_room.cpp
   measure/figures.cpp
   measure/group.cpp
   measure/protocol.cpp

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "runtime/measure/compute.hpp"
+#include "runtime/measure/device_room.hpp"
 #include "runtime/measure/group.hpp"
 #include "runtime/measure/rank_figures.hpp"
 #include "runtime/measure/text_cost.hpp"
@@ -53,6 +54,7 @@ class Sweep {
     auto free_bytes = static_cast<double>(options_.free_memory_bytes);
     world_.broadcast(std::as_writable_bytes(std::span(&free_bytes, 1)), 0, "this host's memory");
     VisitPlan plan = plan_visits(places_, options_.protocol.passes(), [&](int tp, const auto& workloads) {
+      if (!options_.device_free_bytes.empty()) return !tightest_device(tp, workloads).lacks();
       return !world_.one_host() || free_bytes == 0 || needed_bytes(tp, workloads) <= free_bytes;
     });
     for (const size_t place : plan.refused) refuse(place, free_bytes);
@@ -105,17 +107,28 @@ class Sweep {
 
   double needed_bytes(int tp, const std::vector<Workload>& workloads) const {
     const parallel::ShardPlan plan = plan_shards(shard_dimensions(model_.config), tp);
-    const DecoderOptions shape = decoder_options(workloads, options_.max_step_tokens);
+    const DecoderOptions shape = decoder_options(workloads, options_.max_step_tokens, options_.precision);
     return static_cast<double>(planned_group_bytes(model_.config, *model_.weights, plan, shape)) +
            kMemoryMarginOfRank * tp;
   }
 
+  /// The rank whose device has the least room left, or lacks most.
+  DeviceRoom tightest_device(int tp, const std::vector<Workload>& workloads) const {
+    const parallel::ShardPlan plan = plan_shards(shard_dimensions(model_.config), tp);
+    const DecoderOptions shape = decoder_options(workloads, options_.max_step_tokens, options_.precision);
+    return tightest_room(model_, plan, shape, options_.device_free_bytes, options_.device_reserved_bytes);
+  }
+
   void refuse(size_t index, double free_bytes) {
     const Place& place = places_[index];
-    PointResult point{.tp = place.tp, .workload = place.workload, .status = PointStatus::kOutOfMemory};
+    PointResult point{
+        .emulated = options_.emulated, .tp = place.tp, .workload = place.workload, .status = PointStatus::kOutOfMemory};
     point.oversubscribed = group_at(place.tp).oversubscribed;
-    point.verdicts.push_back(fmt::format("out_of_memory: needs {:.2f} GB, {:.2f} GB are free on this host",
-                                         needed_bytes(place.tp, {place.workload}) * 1e-9, free_bytes * 1e-9));
+    point.verdicts.push_back("out_of_memory: " +
+                             (options_.device_free_bytes.empty()
+                                  ? fmt::format("needs {:.2f} GB, {:.2f} GB are free on this host",
+                                                needed_bytes(place.tp, {place.workload}) * 1e-9, free_bytes * 1e-9)
+                                  : tightest_device(place.tp, {place.workload}).text()));
     findings_[index].result = std::move(point);
   }
 
@@ -207,7 +220,10 @@ class Sweep {
     const parallel::ShardPlan plan = plan_shards(shard_dimensions(model_.config), place.tp);
     const DTypeOf dtype_of = [&](WeightId id) { return model_.weights->dtype(id); };
     const GroupPlace& group = group_at(place.tp);
-    PointResult point{.tp = place.tp, .workload = place.workload, .oversubscribed = group.oversubscribed};
+    PointResult point{.emulated = options_.emulated,
+                      .tp = place.tp,
+                      .workload = place.workload,
+                      .oversubscribed = group.oversubscribed};
     point.communicator = communicator;
     if (findings.result && findings.result->communicator != communicator) {  // chosen by measuring, in each visit
       point.communicator = findings.result->communicator + ", then " + communicator;
@@ -217,14 +233,15 @@ class Sweep {
         figures = both_visits(findings.result->ranks.at(static_cast<size_t>(figures.rank)), figures);
       }
       figures.shard = plan.ranks[static_cast<size_t>(figures.rank)];
-      figures.bytes = step_traffic(model_.config, dtype_of, plan, figures.rank, place.workload);
+      figures.bytes = step_traffic(model_.config, dtype_of, plan, figures.rank, place.workload, options_.precision);
     }
     point.ranks = std::move(ranks);
     for (const auto& [workload, cost] : text_costs_) {
       if (workload == place.workload) point.text_cost = cost;
     }
     set_times(point, findings.visits);
-    set_utilisation(point, nominal_step_bytes(model_.config, dtype_of, place.workload), group, options_.peaks);
+    set_utilisation(point, nominal_step_bytes(model_.config, dtype_of, place.workload, options_.precision), group,
+                    options_.peaks);
     set_prefill(point, prefill_flops(model_.config, place.workload), options_.peaks);
     add_verdicts(point, options_.protocol);
     if (static_cast<int>(findings.visits.size()) < options_.protocol.passes()) {

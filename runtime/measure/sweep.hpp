@@ -29,12 +29,18 @@ struct SweepOptions {
   std::vector<int32_t> prompt_ids;  // a real prompt, cut or repeated to length; empty: random ids
   int64_t valid_vocab = 0;          // ids below it may be drawn
   int64_t max_step_tokens = 512;
+  kernels::Precision precision;  // of the backend
   parallel::CommunicatorKind communicator = parallel::CommunicatorKind::kAuto;
   kernels::ActivationMode activations = kernels::ActivationMode::kAuto;  // of the backend, for the report
   std::function<GroupPlace(int tp)> place_of_group;                      // empty: nothing is known
   const topology::ActivityProbe* activity = nullptr;                     // of this rank's cores; null: nothing is known
   int threads = 1;                                                       // of this rank
   int64_t free_memory_bytes = 0;                                         // on this host, for all its ranks; 0: unknown
+  parallel::OnDevice on_device;                                          // of a backend on devices
+  std::vector<int64_t> device_free_bytes;                                // of each rank's device; empty: no devices
+  int64_t device_reserved_bytes = 0;                                     // of them, what the backend takes for itself
+  bool emulated = false;                                                 // the devices are stand-ins
+  bool graphs = true;                                                    // on devices, for the report
   Peaks peaks;
   const Tokenizer* tokenizer = nullptr;  // on rank 0, to time text; null: the model has none
   /// Of an earlier, interrupted run, on rank 0: not measured again; `incomplete` ones lack their second visit alone.

@@ -16,15 +16,16 @@ double mean_positions(const Workload& workload) {
 }
 
 /// Bytes of keys and values of one position in one KV head of one layer.
-double head_position_bytes(const ModelConfig& config) {
-  return 2.0 * static_cast<double>(config.head_dim * kKvElementBytes);
+double head_position_bytes(const ModelConfig& config, const kernels::Precision& precision) {
+  return 2.0 * static_cast<double>(config.head_dim * kernels::facts(precision.kv).block_bytes);
 }
 
 DType resident_dtype(Role role, DType stored) {
   return rule_of(role).vector ? DType::kF32 : stored;
 }
 
-double activation_bytes(const ModelConfig& config, const parallel::RankShard& shard, int64_t batch) {
+double activation_bytes(const ModelConfig& config, const parallel::RankShard& shard, int64_t batch,
+                        const kernels::Precision& precision) {
   const auto hidden = static_cast<double>(config.hidden);
   const auto queries = static_cast<double>(shard.query_heads.size() * config.head_dim);
   const auto qkv = queries + 2.0 * static_cast<double>(shard.kv_heads.size() * config.head_dim);
@@ -33,14 +34,16 @@ double activation_bytes(const ModelConfig& config, const parallel::RankShard& sh
   // out, output product, gated product, down product.
   const double layer = 2.0 * 5.0 * hidden + (hidden + qkv) + 2.0 * qkv + (qkv + queries) + (queries + hidden) +
                        (hidden + ffn) + (ffn + hidden);
-  const double ends = hidden + 5.0 * hidden + (hidden + static_cast<double>(shard.vocab.size()));
-  return static_cast<double>(batch) * (static_cast<double>(config.layers) * layer + ends) * sizeof(float);
+  const double ends = hidden + 5.0 * hidden + hidden;
+  const auto element = static_cast<double>(kernels::facts(precision.activations).block_bytes);
+  const double logits = static_cast<double>(shard.vocab.size()) * sizeof(float);
+  return static_cast<double>(batch) * ((static_cast<double>(config.layers) * layer + ends) * element + logits);
 }
 
 }  // namespace
 
 StepBytes step_traffic(const ModelConfig& config, const DTypeOf& dtype_of, const parallel::ShardPlan& plan, int rank,
-                       const Workload& workload) {
+                       const Workload& workload, const kernels::Precision& precision) {
   StepBytes bytes;
   const parallel::RankShard& shard = plan.ranks.at(static_cast<size_t>(rank));
   const auto batch = static_cast<double>(workload.batch);
@@ -56,25 +59,26 @@ StepBytes step_traffic(const ModelConfig& config, const DTypeOf& dtype_of, const
     bytes.weights += static_cast<double>(slice.stored);
     bytes.replicated += slice.replicated;
   }
-  const double position = head_position_bytes(config) * static_cast<double>(config.layers) * batch;
+  const double position = head_position_bytes(config, precision) * static_cast<double>(config.layers) * batch;
   for (int64_t head = shard.kv_heads.begin; head < shard.kv_heads.end; ++head) {
     const double read = position * mean_positions(workload);
     bytes.kv_read += read;
     bytes.kv_write += position;
     bytes.replicated += read * (1.0 - 1.0 / static_cast<double>(kv_head_holders(plan, head)));
   }
-  bytes.activations = activation_bytes(config, shard, workload.batch);
+  bytes.activations = activation_bytes(config, shard, workload.batch, precision);
   return bytes;
 }
 
-double nominal_step_bytes(const ModelConfig& config, const DTypeOf& dtype_of, const Workload& workload) {
+double nominal_step_bytes(const ModelConfig& config, const DTypeOf& dtype_of, const Workload& workload,
+                          const kernels::Precision& precision) {
   double bytes = 0;
   for (const WeightId id : expected_weights(config)) {
     const WeightShape shape = shape_of(config, id.role);
     bytes += static_cast<double>(shape.rows * kernels::row_bytes(dtype_of(id), shape.columns));
   }
-  return bytes + head_position_bytes(config) * static_cast<double>(config.layers * config.kv_heads * workload.batch) *
-                     mean_positions(workload);
+  return bytes + head_position_bytes(config, precision) *
+                     static_cast<double>(config.layers * config.kv_heads * workload.batch) * mean_positions(workload);
 }
 
 }  // namespace shardscope::runtime

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "kernels/backend.hpp"
 #include "kernels/dtype.hpp"
 #include "parallel/shard_plan.hpp"
 #include "runtime/model/config.hpp"
@@ -18,7 +19,7 @@ struct StepBytes {
   double kv_read = 0;
   double kv_write = 0;
   double replicated = 0;   // part of weights + kv_read that other ranks move too: (1 - 1 / holders) of each byte
-  double padded = 0;       // part of weights that is padding; none on the CPU
+  double padded = 0;       // part of weights that is padding; not foreseen: 0
   double activations = 0;  // inputs and outputs of the operations; not part of headline()
 
   double headline() const { return weights + kv_read + kv_write; }
@@ -37,15 +38,14 @@ struct Workload {
 /// Stored type of a tensor of the model.
 using DTypeOf = std::function<kernels::DType(WeightId)>;
 
-inline constexpr int64_t kKvElementBytes = 4;  // of the cache on the CPU: fp32
-
 /// Mean over decode steps s = 1 … output_tokens - 1: step s reads prompt + s positions (its own included) of every
 /// sequence and writes one. With one output token there is no step: kv_read and kv_write are those of step 1.
 StepBytes step_traffic(const ModelConfig& config, const DTypeOf& dtype_of, const parallel::ShardPlan& plan, int rank,
-                       const Workload& workload);
+                       const Workload& workload, const kernels::Precision& precision);
 
 /// Bytes of the whole unsharded model that the published MBU definition counts for one step: all parameters (the
 /// embedding table too) + KV of the mean step.
-double nominal_step_bytes(const ModelConfig& config, const DTypeOf& dtype_of, const Workload& workload);
+double nominal_step_bytes(const ModelConfig& config, const DTypeOf& dtype_of, const Workload& workload,
+                          const kernels::Precision& precision);
 
 }  // namespace shardscope::runtime

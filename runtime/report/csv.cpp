@@ -53,7 +53,7 @@ Row row_of(const PointResult& point, const std::string& model, const std::string
   Row row;
   row.text("host", host);
   row.text("model", model);
-  row.text("kind", "measured");
+  row.text("kind", point.emulated ? "emulated" : "measured");
   row.text("status", status_name(point.status));
   row.number("tp", std::optional(point.tp));
   row.number("pp", std::optional(1));

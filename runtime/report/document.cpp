@@ -126,7 +126,7 @@ Json steady_json(const std::vector<PointResult>& points) {
 
 }  // namespace
 
-Json model_json(const OpenedModel& model) {
+Json model_json(const OpenedModel& model, const kernels::Precision& precision) {
   const ModelConfig& config = model.config;
   Json document = {{"name", config.name},
                    {"kind", model.kind},
@@ -144,7 +144,7 @@ Json model_json(const OpenedModel& model) {
                    {"tied_embeddings", config.tied_embeddings},
                    {"max_positions", config.max_positions},
                    {"dtype", kernels::facts(model.dtype).name},
-                   {"kv_dtype", "fp32"},
+                   {"kv_dtype", kernels::facts(precision.kv).name},
                    {"quantisation", nullptr}};
   std::map<std::string, int64_t> by_class;
   std::map<std::string, int64_t> by_dtype;
@@ -196,6 +196,9 @@ Json protocol_json(const SweepOptions& options) {
           {"steady", nullptr},
           {"allreduce", communicator_name(options.communicator)},
           {"activations", activation_name(options.activations)},
+          {"activation_dtype", kernels::facts(options.precision.activations).name},
+          {"graphs", options.device_free_bytes.empty() ? Json(nullptr) : Json(options.graphs)},
+          {"kind", options.emulated ? "emulated" : "measured"},
           {"timer", "steady clock, slowest rank of each token"},
           {"percentile_method", kPercentileMethod}};
 }
@@ -211,7 +214,7 @@ Json report_json(const ReportHeader& header, const OpenedModel& model, const Swe
                    {"complete", body.complete},
                    {"environment", environment_json(header.environment)},
                    {"topology", nullptr},
-                   {"model", model_json(model)},
+                   {"model", model_json(model, options.precision)},
                    {"workload", workload_json(options)},
                    {"protocol", protocol_json(options)},
                    {"comparable_key", nullptr},
@@ -232,19 +235,19 @@ Json shards_json(const OpenedModel& model, const std::vector<int>& degrees, cons
     Json ranks = Json::array();
     for (int rank = 0; rank < tp; ++rank) {
       const parallel::RankShard& shard = plan.ranks[static_cast<size_t>(rank)];
-      ranks.push_back(
-          {{"rank", rank},
-           {"query_heads", range_json(shard.query_heads)},
-           {"kv_heads", range_json(shard.kv_heads)},
-           {"ffn", range_json(shard.ffn)},
-           {"vocab", range_json(shard.vocab)},
-           {"memory_bytes", memory_json(planned_memory(model.config, *model.weights, plan, options, rank))},
-           {"bytes_per_step", step_bytes_json(step_traffic(model.config, dtype_of, plan, rank, workload))}});
+      ranks.push_back({{"rank", rank},
+                       {"query_heads", range_json(shard.query_heads)},
+                       {"kv_heads", range_json(shard.kv_heads)},
+                       {"ffn", range_json(shard.ffn)},
+                       {"vocab", range_json(shard.vocab)},
+                       {"memory_bytes", memory_json(planned_memory(model.config, *model.weights, plan, options, rank))},
+                       {"bytes_per_step", step_bytes_json(step_traffic(model.config, dtype_of, plan, rank, workload,
+                                                                       options.precision))}});
     }
     plans.push_back({{"tp", tp}, {"ranks", std::move(ranks)}});
   }
   return {{"schema", "shardscope.shards/1"},
-          {"model", model_json(model)},
+          {"model", model_json(model, options.precision)},
           {"workload", workload_point_json(workload)},
           {"plans", std::move(plans)}};
 }

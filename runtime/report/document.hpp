@@ -44,7 +44,7 @@ Json environment_json(const Environment& environment);
 
 // document.cpp
 /// `model` of every document: architecture, parameters, bytes by tensor class, dtype, quantisation, identity.
-Json model_json(const OpenedModel& model);
+Json model_json(const OpenedModel& model, const kernels::Precision& precision);
 Json workload_json(const SweepOptions& options);
 Json protocol_json(const SweepOptions& options);
 Json report_json(const ReportHeader& header, const OpenedModel& model, const SweepOptions& options,

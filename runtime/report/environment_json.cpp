@@ -33,9 +33,29 @@ Json ranks_json(const std::vector<RankPlace>& places) {
   for (const RankPlace& place : places) {
     list.push_back({{"rank", place.rank},
                     {"host", place.host},
-                    {"device", "cpu"},
+                    {"device", place.device},
                     {"launcher_cores", place.launcher_cores},
                     {"cores", place.cores}});
+  }
+  return list;
+}
+
+Json devices_json(const std::vector<DeviceEntry>& devices) {
+  const auto positive_number = [](double value) { return value > 0 ? Json(value) : Json(nullptr); };
+  Json list = Json::array();
+  for (const DeviceEntry& device : devices) {
+    list.push_back({{"rank", device.rank},
+                    {"ordinal", device.ordinal},
+                    {"name", text_or_null(device.name)},
+                    {"uuid", text_or_null(device.uuid)},
+                    {"pci_bus_id", text_or_null(device.pci_bus_id)},
+                    {"compute_capability", text_or_null(device.compute_capability)},
+                    {"memory_bytes", positive_or_null(device.memory_bytes)},
+                    {"multiprocessors", positive_or_null(device.multiprocessors)},
+                    {"l2_bytes", positive_or_null(device.l2_bytes)},
+                    {"highest_mhz", positive_number(device.mhz)},
+                    {"highest_memory_mhz", positive_number(device.memory_mhz)},
+                    {"memory_bus_bits", positive_or_null(device.memory_bus_bits)}});
   }
   return list;
 }
@@ -83,9 +103,9 @@ Json environment_json(const Environment& e) {
           {"numa_balancing", value_or_null(system.numa_balancing)},
           {"numa_nodes", numa_nodes_json(system.numa_nodes)},
           // Devices
-          {"devices", Json::array()},
-          {"cuda", nullptr},
-          {"nccl", nullptr},
+          {"devices", devices_json(e.devices)},
+          {"cuda", text_or_null(e.cuda)},
+          {"nccl", text_or_null(e.nccl)},
           {"backend", text_or_null(e.backend)},
           {"threads_per_rank", positive_or_null(e.threads_per_rank)},
           {"oversubscribed", e.oversubscribed},

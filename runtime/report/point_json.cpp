@@ -107,7 +107,7 @@ Json point_json(const PointResult& point, bool samples) {
   Json devices = Json::array();
   for (int rank = 0; rank < point.tp; ++rank) devices.push_back(rank);
   const std::optional<TextCost>& text = point.text_cost;
-  return {{"kind", "measured"},
+  return {{"kind", point.emulated ? "emulated" : "measured"},
           {"status", status_name(point.status)},
           {"tp", point.tp},
           {"pp", 1},

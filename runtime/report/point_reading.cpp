@@ -181,7 +181,10 @@ PointResult point_from_json(const Json& document, const std::string& where) {
   const Field field(document, where);
   const Field noise = field["noise"];
   const Field interference = field["interference"];
-  PointResult point{.tp = small_integer(field["tp"], 1, parallel::kMaxRanks),
+  const std::string& kind = field["kind"].text();
+  if (kind != "measured" && kind != "emulated") field["kind"].refuse("an unknown kind (known: measured, emulated)");
+  PointResult point{.emulated = kind == "emulated",
+                    .tp = small_integer(field["tp"], 1, parallel::kMaxRanks),
                     .workload = {.batch = field["batch"].integer(1, INT64_MAX),
                                  .prompt_tokens = field["prompt_tokens"].count(),
                                  .output_tokens = field["output_tokens"].count()},

@@ -51,7 +51,7 @@ std::string shards_table(const OpenedModel& model, const std::vector<int>& degre
     for (int rank = 0; rank < tp; ++rank) {
       const parallel::RankShard& shard = plan.ranks[static_cast<size_t>(rank)];
       const MemoryBytes memory = planned_memory(model.config, *model.weights, plan, options, rank);
-      const StepBytes bytes = step_traffic(model.config, dtype_of, plan, rank, workload);
+      const StepBytes bytes = step_traffic(model.config, dtype_of, plan, rank, workload, options.precision);
       rows.push_back({std::to_string(rank), range_text(shard.query_heads), range_text(shard.kv_heads),
                       range_text(shard.ffn), range_text(shard.vocab), bytes_text(static_cast<double>(memory.weights)),
                       bytes_text(static_cast<double>(memory.kv)), bytes_text(static_cast<double>(memory.workspace)),

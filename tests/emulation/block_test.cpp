@@ -131,6 +131,9 @@ TEST_CASE("atomics: nothing is lost between threads and blocks") {
     CHECK(actual.signed_largest == -1);
     CHECK(actual.signed_smallest == -static_cast<int>(kAll - 1));
     CHECK(actual.largest_wide == (1ull << 40) + kAll - 1);
+    unsigned long long xored = 0;
+    for (unsigned i = 0; i < kAll; ++i) xored ^= ((1ull << 40) + 1) << (i % 16);
+    CHECK(actual.xored_wide == xored);
     uint32_t power = 1;
     for (unsigned i = 0; i < kAll; ++i) power *= 3;
     CHECK(actual.multiplied == power);

@@ -137,6 +137,7 @@ const Row kRows[] = {
     {"cudaGraphDestroy", [](World& it) { return cudaGraphDestroy(it.graph); }},
     {"cudaGraphExecDestroy", [](World& it) { return cudaGraphExecDestroy(it.executable); }},
     {"cudaFuncSetAttribute", [](World&) { return allow_wide(64 << 10); }},
+    {"cudaFuncGetAttributes", [](World&) { return wide_attributes(); }},
     {"cudaLaunchKernelExC", [](World& it) { return combine(it.numbers, 1, it.numbers, it.others, 8, it.stream); }},
     {"cudaIpcGetMemHandle",
      [](World& it) {

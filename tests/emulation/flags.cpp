@@ -103,6 +103,9 @@ T updated(Update kind, T old, T value, T compare) {
       return std::max(old, value);
     case Update::kMin:
       return std::min(old, value);
+    case Update::kXor:
+      if constexpr (std::is_integral_v<T>) return old ^ value;
+      break;
     case Update::kCompareExchange:
       return old == compare ? value : old;
   }

@@ -63,3 +63,12 @@ function(emulated_program name group kernels)
     catch_discover_tests(${target} TEST_PREFIX "${mode}:" PROPERTIES LABELS ${label} TIMEOUT 300)
   endforeach()
 endfunction()
+
+# use_cuda_host(TARGET…): the product's host code for CUDA (shardscope_cuda_host), its object files as they are, and the
+# stand-ins that they call. What it launches, a target with emulated kernels, is the caller's to link.
+function(use_cuda_host)
+  foreach(target IN LISTS ARGN)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:shardscope_cuda_host>)
+    target_link_libraries(${target} PRIVATE shardscope_parallel shardscope_kernels fake_cublaslt fake_nccl emulation)
+  endforeach()
+endfunction()

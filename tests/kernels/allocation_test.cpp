@@ -24,9 +24,12 @@ TEST_CASE("decode: the operations of a step allocate nothing after warm-up") {
   const auto cache = backend->make_kv_cache({1, 3, 2, 1200, 16});
   const auto hidden = backend->make_activations(3, 64);
   const auto normed = backend->make_activations(3, 64);
+  const auto sum = backend->make_activations(3, 64);
+  const auto heads_out = backend->make_activations(3, 64);
   const auto qkv = backend->make_activations(3, 128);
   const auto gated_out = backend->make_activations(3, 96);
-  const auto logits = backend->make_activations(3, 200);
+  const auto logits = backend->make_logits(3, 200);
+  const auto recordings = backend->make_recordings(3);
   const std::vector<float> frequencies(8, 0.5F);
   const std::vector<int32_t> ids = {1, 2, 3};
   const std::vector<int32_t> rows = {2, 1, 0};
@@ -34,18 +37,23 @@ TEST_CASE("decode: the operations of a step allocate nothing after warm-up") {
   std::vector<Candidate> candidates(5);
   const auto step = [&](int64_t tokens) {
     const auto count = static_cast<size_t>(tokens);
-    backend->begin_step({std::span(ids).first(count), std::span(sequences).first(count), frequencies, 1.0F});
-    const Activations x = hidden->view().first_rows(tokens);
-    const Activations out = normed->view().first_rows(tokens);
-    backend->embed(*table, 0, x);
-    backend->rms_norm(x, *norm, 1e-5F, out);
-    backend->multiply(*qkv_weights, out, nullptr, qkv->view().first_rows(tokens));
-    backend->rope_append(qkv->view().first_rows(tokens), heads, *cache, 0);
-    backend->attention(qkv->view().first_rows(tokens), heads, *cache, 0, out);
-    backend->add_rms_norm(x, out, *norm, 1e-5F, out);
-    backend->gated_multiply(*ffn_weights, out, nullptr, gated_out->view().first_rows(tokens));
-    backend->select_rows(x, std::span(rows).last(count).first(0), {x.data, 0, 64, 64});
-    backend->multiply(*table, out, nullptr, logits->view().first_rows(tokens));
+    const auto enqueue = [&] {
+      const Activations x = hidden->view().first_rows(tokens);
+      const Activations out = normed->view().first_rows(tokens);
+      const Activations attended = heads_out->view().first_rows(tokens);
+      backend->embed(*table, 0, x);
+      backend->multiply(*qkv_weights, {x, nullptr, norm.get(), 1e-5F, {}, out}, nullptr,
+                        qkv->view().first_rows(tokens));
+      backend->append_and_attend(qkv->view().first_rows(tokens), heads, *cache, 0, attended);
+      backend->gated_multiply(*ffn_weights, {x, &attended, norm.get(), 1e-5F, sum->view().first_rows(tokens), out},
+                              nullptr, gated_out->view().first_rows(tokens));
+      backend->select_rows(x, out);
+      backend->multiply(*table, out, nullptr, logits->view().first_rows(tokens));
+      backend->prepare_candidates(logits->view().first_rows(tokens), 200, 0);
+    };
+    const Step what{std::span(ids).first(count), std::span(sequences).first(count), frequencies, 1.0F,
+                    std::span(rows).last(count)};
+    backend->run_step(what, *recordings, std::ref(enqueue));
     backend->top_candidates(logits->view(), 0, 200, 0, candidates);
     backend->host_logits(logits->view(), 0);
   };

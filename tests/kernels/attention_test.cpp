@@ -122,9 +122,8 @@ void check(const Case& test) {
     const std::vector<int32_t> ids(static_cast<size_t>(tokens), 0);
     const auto qkv = filled(*backend, tokens, columns, values);
     const auto out = backend->make_activations(tokens, heads.query_columns());
-    backend->begin_step({ids, sequences, frequencies, 1.25F});
-    backend->rope_append(qkv->view(), heads, *cache, test.cache.layers - 1);
-    backend->attention(qkv->view(), heads, *cache, test.cache.layers - 1, out->view());
+    run(*backend, {ids, sequences, frequencies, 1.25F},
+        [&] { backend->append_and_attend(qkv->view(), heads, *cache, test.cache.layers - 1, out->view()); });
     std::vector<double> expected;
     int64_t row = 0;
     for (const StepSequence& sequence : sequences) {
@@ -179,22 +178,23 @@ TEST_CASE("attention: a rank without heads") {
   check({layout(8, {4, 4}, {0, 0}, 2, 8), {1, 1, 0, 4, 8}, {{{0, 0, 2}}}, 2});
 }
 
-TEST_CASE("rope_append: places beyond the cache are bugs") {
+TEST_CASE("attention: places beyond the cache are bugs") {
   const auto backend = make_cpu_backend({});
   const HeadLayout heads = layout(8, {0, 1}, {0, 1}, 1, 8);
   const auto cache = backend->make_kv_cache({1, 1, 1, 4, 8});
   const auto qkv = backend->make_activations(1, 24);
+  const auto out = backend->make_activations(1, 8);
   const std::vector<int32_t> ids = {0};
   const std::vector<float> frequencies = frequencies_for(8);
   for (const StepSequence& wrong : {StepSequence{0, 4, 1}, StepSequence{1, 0, 1}, StepSequence{-1, 0, 1}}) {
-    backend->begin_step({ids, {&wrong, 1}, frequencies, 1.0F});
-    CHECK_THROWS_AS(backend->rope_append(qkv->view(), heads, *cache, 0), BugError);
-    CHECK_THROWS_AS(backend->attention(qkv->view(), heads, *cache, 0, qkv->view().column_range(0, 8)), BugError);
+    run(*backend, {ids, {&wrong, 1}, frequencies, 1.0F},
+        [&] { CHECK_THROWS_AS(backend->append_and_attend(qkv->view(), heads, *cache, 0, out->view()), BugError); });
   }
   const StepSequence right{0, 3, 1};
-  backend->begin_step({ids, {&right, 1}, frequencies, 1.0F});
-  CHECK_THROWS_AS(backend->rope_append(qkv->view(), heads, *cache, 1), BugError);
-  CHECK_NOTHROW(backend->rope_append(qkv->view(), heads, *cache, 0));
+  run(*backend, {ids, {&right, 1}, frequencies, 1.0F}, [&] {
+    CHECK_THROWS_AS(backend->append_and_attend(qkv->view(), heads, *cache, 1, out->view()), BugError);
+    CHECK_NOTHROW(backend->append_and_attend(qkv->view(), heads, *cache, 0, out->view()));
+  });
 }
 
 TEST_CASE("kv cache: bytes are those of keys and values in fp32") {

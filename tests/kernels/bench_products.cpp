@@ -88,7 +88,6 @@ void run_tokens(Backend& backend, const Model& model, int64_t tokens, const Acti
     backend.multiply(*layer.o, ffn.column_range(0, kHidden), nullptr, hidden);
     backend.gated_multiply(*layer.gate_up, hidden, nullptr, ffn);
     backend.multiply(*layer.down, ffn, nullptr, hidden);
-    backend.rms_norm(hidden, *backend.load_vector(std::vector<float>(kHidden, 1.0F)), 1e-5F, hidden);
   }
   backend.multiply(*model.head, hidden.first_rows(std::min<int64_t>(tokens, 8)), nullptr,
                    logits.first_rows(std::min<int64_t>(tokens, 8)));

@@ -52,7 +52,7 @@ std::vector<float> multiplied(const Run& run, std::span<const StoredMatrix> part
     backend->multiply(*w, input->view(), bias_vector.get(), out);
   }
   for (int64_t token = 0; token < tokens; ++token) {
-    const float* row = output->view().data + token * (columns + 3);
+    const float* row = output->view().floats() + token * (columns + 3);
     CHECK((row[0] == 0 && row[columns + 1] == 0 && row[columns + 2] == 0));
   }
   return contents(out);

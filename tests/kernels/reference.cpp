@@ -18,6 +18,20 @@ std::vector<float> random_values(int64_t count, uint32_t seed) {
   return values;
 }
 
+StoredMatrix identity_matrix(int64_t size) {
+  StoredMatrix matrix{DType::kF32, size, size, {}, std::vector<double>(static_cast<size_t>(size * size), 0.0)};
+  for (int64_t i = 0; i < size; ++i) matrix.values[static_cast<size_t>(i * size + i)] = 1;
+  const std::vector<float> values(matrix.values.begin(), matrix.values.end());
+  matrix.bytes.resize(values.size() * sizeof(float));
+  kernels::convert_row(values, DType::kF32, matrix.bytes);
+  return matrix;
+}
+
+void run(kernels::Backend& backend, const kernels::Step& step, const std::function<void()>& enqueue) {
+  const auto recordings = backend.make_recordings(std::ssize(step.token_ids));
+  backend.run_step(step, *recordings, enqueue);
+}
+
 StoredMatrix random_matrix(DType dtype, int64_t rows, int64_t columns, uint32_t seed) {
   StoredMatrix matrix{dtype, rows, columns, {}, {}};
   const kernels::DTypeFacts& type = kernels::facts(dtype);
@@ -125,14 +139,14 @@ Expected gated(const Expected& gate, const Expected& up) {
 std::unique_ptr<kernels::ActivationBuffer> filled(kernels::Backend& backend, int64_t rows, int64_t columns,
                                                   std::span<const float> values) {
   auto buffer = backend.make_activations(rows, columns);
-  std::copy(values.begin(), values.end(), buffer->view().data);
+  std::copy(values.begin(), values.end(), buffer->view().floats());
   return buffer;
 }
 
 std::vector<float> contents(kernels::Activations view) {
   std::vector<float> values;
   for (int64_t row = 0; row < view.rows; ++row) {
-    values.insert(values.end(), view.data + row * view.stride, view.data + row * view.stride + view.columns);
+    values.insert(values.end(), view.floats() + row * view.stride, view.floats() + row * view.stride + view.columns);
   }
   return values;
 }

@@ -28,6 +28,12 @@ struct StoredMatrix {
   kernels::MatrixPart part() const { return {"tensor", dtype, rows, columns}; }
 };
 
+/// [size][size] of fp32, with 1 on the diagonal: a product with it is exact.
+StoredMatrix identity_matrix(int64_t size);
+
+/// A step of its own, that nothing is recorded of.
+void run(kernels::Backend& backend, const kernels::Step& step, const std::function<void()>& enqueue);
+
 /// Weights of magnitude about 1 / sqrt(columns), with random bits in the block formats.
 StoredMatrix random_matrix(kernels::DType dtype, int64_t rows, int64_t columns, uint32_t seed);
 

@@ -36,45 +36,37 @@ Backend& two_threads() {
 
 }  // namespace
 
-TEST_CASE("rms_norm: rows of every length, in place or not") {
+TEST_CASE("multiply: the norm before it is that of the residual and what is added to it") {
   Backend& backend = two_threads();
   for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {3, 7}, {2, 33}, {40, 576}}) {
-    const std::vector<float> x = random_values(rows * columns, 1);
-    const std::vector<float> weight = random_values(columns, 2);
-    const auto weights = backend.load_vector(weight);
-    const Expected expected = normed(x, weight);
-    for_each_target([&](const std::string& target) {
-      INFO(target << ", " << columns << " columns");
-      const auto in = filled(backend, rows, columns, x);
-      const auto out = backend.make_activations(rows, columns);
-      backend.rms_norm(in->view(), *weights, kEpsilon, out->view());
-      CHECK(first_difference(contents(out->view()), expected.values, expected.tolerances) == "");
-      CHECK(contents(in->view()) == x);
-      backend.rms_norm(in->view(), *weights, kEpsilon, in->view());
-      CHECK(first_difference(contents(in->view()), expected.values, expected.tolerances) == "");
-    });
-  }
-}
-
-TEST_CASE("add_rms_norm: the residual is kept and normed") {
-  Backend& backend = two_threads();
-  for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {3, 35}, {40, 576}}) {
-    const std::vector<float> x = random_values(rows * columns, 3);
-    const std::vector<float> addend = random_values(rows * columns, 4);
-    std::vector<float> sum(x);
-    for (size_t i = 0; i < sum.size(); ++i) sum[i] += addend[i];
-    const std::vector<float> weight = random_values(columns, 5);
-    const auto weights = backend.load_vector(weight);
-    const Expected expected = normed(sum, weight);
-    for_each_target([&](const std::string& target) {
-      INFO(target << ", " << columns << " columns");
-      const auto residual = filled(backend, rows, columns, x);
-      const auto added = filled(backend, rows, columns, addend);
-      const auto out = backend.make_activations(rows, columns);
-      backend.add_rms_norm(residual->view(), added->view(), *weights, kEpsilon, out->view());
-      CHECK(contents(residual->view()) == sum);
-      CHECK(first_difference(contents(out->view()), expected.values, expected.tolerances) == "");
-    });
+    for (const bool adds : {false, true}) {
+      const std::vector<float> x = random_values(rows * columns, 1);
+      const std::vector<float> addend = random_values(rows * columns, 2);
+      std::vector<float> sum(x);
+      for (size_t i = 0; adds && i < sum.size(); ++i) sum[i] += addend[i];
+      const std::vector<float> weight = random_values(columns, 3);
+      const auto weights = backend.load_vector(weight);
+      const std::vector<StoredMatrix> identity = {identity_matrix(columns)};
+      const auto matrix = load(backend, identity);
+      const Expected expected = normed(sum, weight);
+      for_each_target([&](const std::string& target) {
+        INFO(target << ", " << columns << " columns, " << (adds ? "with" : "without") << " addend");
+        const auto residual = filled(backend, rows, columns, x);
+        const auto added = filled(backend, rows, columns, addend);
+        const auto total = backend.make_activations(rows, columns);
+        const auto scratch = backend.make_activations(rows, columns);
+        const auto out = backend.make_activations(rows, columns);
+        const Activations added_view = added->view();
+        backend.multiply(
+            *matrix,
+            {residual->view(), adds ? &added_view : nullptr, weights.get(), kEpsilon, total->view(), scratch->view()},
+            nullptr, out->view());
+        CHECK(contents(residual->view()) == x);
+        CHECK(contents(added->view()) == addend);
+        if (adds) CHECK(contents(total->view()) == sum);
+        CHECK(first_difference(contents(out->view()), expected.values, expected.tolerances) == "");
+      });
+    }
   }
 }
 
@@ -85,9 +77,8 @@ TEST_CASE("embed: rows of a packed table of every dtype, zeros for other ranks' 
     const auto table = load(backend, parts);
     const std::vector<int32_t> ids = {100, 99, 141, 142, 136, 137, 117, 131};  // the table's first id is 100
     const StepSequence sequence{0, 0, std::ssize(ids)};
-    backend.begin_step({ids, {&sequence, 1}, {}, 1.0F});
     const auto out = filled(backend, std::ssize(ids), 288, random_values(std::ssize(ids) * 288, 8));
-    backend.embed(*table, 100, out->view());
+    run(backend, {ids, {&sequence, 1}, {}, 1.0F}, [&] { backend.embed(*table, 100, out->view()); });
     std::vector<double> expected;
     for (const int32_t id : ids) {
       for (int64_t column = 0; column < 288; ++column) {
@@ -107,9 +98,8 @@ TEST_CASE("embed: a table without rows gives zeros") {
   const auto table = load(backend, {&none, 1});
   const std::vector<int32_t> ids = {0, 7};
   const StepSequence sequence{0, 0, 2};
-  backend.begin_step({ids, {&sequence, 1}, {}, 1.0F});
   const auto out = filled(backend, 2, 32, random_values(64, 10));
-  backend.embed(*table, 0, out->view());
+  run(backend, {ids, {&sequence, 1}, {}, 1.0F}, [&] { backend.embed(*table, 0, out->view()); });
   CHECK(contents(out->view()) == std::vector<float>(64, 0.0F));
 }
 
@@ -117,15 +107,18 @@ TEST_CASE("select_rows: picks rows in the given order") {
   Backend& backend = two_threads();
   const auto x = filled(backend, 3, 2, std::vector<float>{1, 2, 3, 4, 5, 6});
   const auto out = backend.make_activations(2, 2);
+  const std::vector<int32_t> ids = {0, 0, 0};
+  const StepSequence sequence{0, 0, 3};
   const std::vector<int32_t> rows = {2, 0};
-  backend.select_rows(x->view(), rows, out->view());
+  run(backend, {ids, {&sequence, 1}, {}, 1.0F, rows}, [&] { backend.select_rows(x->view(), out->view()); });
   CHECK(contents(out->view()) == std::vector<float>{5, 6, 1, 2});
   const std::vector<int32_t> wrong = {2, 3};
-  CHECK_THROWS_AS(backend.select_rows(x->view(), wrong, out->view()), BugError);
+  run(backend, {ids, {&sequence, 1}, {}, 1.0F, wrong},
+      [&] { CHECK_THROWS_AS(backend.select_rows(x->view(), out->view()), BugError); });
 }
 
-TEST_CASE("begin_step: counts that do not sum to the tokens are a bug") {
+TEST_CASE("run_step: counts that do not sum to the tokens are a bug") {
   const std::vector<int32_t> ids = {1, 2};
   const StepSequence sequence{0, 0, 3};
-  CHECK_THROWS_AS(two_threads().begin_step({ids, {&sequence, 1}, {}, 1.0F}), BugError);
+  CHECK_THROWS_AS(run(two_threads(), {ids, {&sequence, 1}, {}, 1.0F}, [] {}), BugError);
 }

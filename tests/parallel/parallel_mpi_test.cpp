@@ -44,6 +44,7 @@ class LateCommunicator final : public Communicator {
   std::string_view name() const override { return inner_.name(); }
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
+  using Communicator::all_reduce;
   void all_reduce(std::span<float> data) override {
     come_late();
     inner_.all_reduce(data);

@@ -34,6 +34,29 @@ TEST_CASE("World::wait: ends when ready, and after the timeout when never") {
   CHECK_THROWS_AS(world.wait([] { return false; }, "nothing", std::vector<int>{0}), SystemError);
 }
 
+TEST_CASE("World::at_failure: acts before a wait ends by others' failure, until it is cancelled") {
+  World world({});
+  world.set_timeout(std::chrono::milliseconds(20));
+  std::string acts;
+  const int64_t first = world.at_failure([&] { acts += "first "; });
+  const int64_t second = world.at_failure([&] { acts += "second "; });
+  const auto wait = [&](bool ready) { world.wait([&] { return ready; }, "nothing", std::vector<int>{0}); };
+  wait(true);
+  CHECK(acts.empty());
+  CHECK_THROWS_AS(wait(false), SystemError);
+  CHECK(acts == "first second ");
+  world.cancel_at_failure(first);
+  CHECK_THROWS_AS(wait(false), SystemError);
+  CHECK(acts == "first second second ");
+  world.cancel_at_failure(second);
+  CHECK_THROWS_AS(wait(false), SystemError);
+  CHECK(acts == "first second second ");
+  // What `ready` throws is nobody else's failure.
+  world.at_failure([&] { acts += "third"; });
+  CHECK_THROWS_AS(world.wait([]() -> bool { throw BugError("here"); }, "nothing", std::vector<int>{0}), BugError);
+  CHECK(acts == "first second second ");
+}
+
 TEST_CASE("World::announce_end: the first to say so prints, the second does not") {
   World world({});
   CHECK(world.announce_end(1, "interrupted"));

@@ -32,6 +32,7 @@ class ThreadCommunicator : public parallel::Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
+  using Communicator::all_reduce;
   void all_reduce(std::span<float> data) override {
     meeting_.floats[rank_] = data;
     meeting_.barrier.arrive_and_wait();

@@ -19,7 +19,7 @@ struct Site {
 
 enum class Scope : uint8_t { kDevice, kSystem };
 enum class Order : uint8_t { kRelaxed, kAcquire, kRelease };
-enum class Update : uint8_t { kAdd, kExchange, kMax, kMin, kCompareExchange };
+enum class Update : uint8_t { kAdd, kExchange, kMax, kMin, kXor, kCompareExchange };
 enum class Shuffle : uint8_t { kIndex, kUp, kDown, kXor };
 enum class Vote : uint8_t { kBallot, kAny, kAll };
 enum class Reduction : uint8_t { kSum, kMax };

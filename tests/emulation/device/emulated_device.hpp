@@ -194,6 +194,10 @@ SHARDSCOPE_INLINE unsigned long long atomicMax(unsigned long long* address, unsi
   using namespace shardscope::emulation::call;
   return update(Update::kMax, reinterpret_cast<uint64_t*>(address), value, 0, Scope::kDevice);
 }
+SHARDSCOPE_INLINE unsigned long long atomicXor(unsigned long long* address, unsigned long long value) {
+  using namespace shardscope::emulation::call;
+  return update(Update::kXor, reinterpret_cast<uint64_t*>(address), value, 0, Scope::kDevice);
+}
 SHARDSCOPE_INLINE unsigned atomicCAS(unsigned* address, unsigned compare, unsigned value) {
   using namespace shardscope::emulation::call;
   return update(Update::kCompareExchange, address, value, compare, Scope::kDevice);

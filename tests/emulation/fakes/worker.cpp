@@ -13,6 +13,7 @@ namespace shardscope::emulation {
 namespace {
 
 using std::chrono::microseconds;
+using Clock = std::chrono::steady_clock;
 using Lock = std::unique_lock<std::mutex>;
 
 // How long the worker keeps the lock, and how often it looks whether others have done what it waits for.
@@ -38,13 +39,24 @@ Shared& shared() {
 bool run_slice() {
   Machine& machine = Machine::get();
   const Watchdog watchdog(machine.options().seconds_to_end);
-  const auto end = std::chrono::steady_clock::now() + kSlice;
+  // Opening and closing devices' memory takes as long as it has pages: a slice is worth it only if it lasts longer.
+  static Clock::duration cost{};
   bool any = false;
-  const Opened opened;
-  while (machine.step(executor()) == Step::kRan) {
-    any = true;
-    if (shared().hosts > 0 || std::chrono::steady_clock::now() >= end) break;
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point opened_at;
+  Clock::time_point now;
+  {
+    const Opened opened;
+    opened_at = now = Clock::now();
+    const Clock::time_point least = opened_at + 2 * cost;
+    const Clock::time_point end = opened_at + std::max<Clock::duration>(kSlice, 4 * cost);
+    while (machine.step(executor()) == Step::kRan) {
+      any = true;
+      now = Clock::now();
+      if (now >= end || (shared().hosts > 0 && now >= least)) break;
+    }
   }
+  cost = (opened_at - begin) + (Clock::now() - now);
   return any;
 }
 

@@ -92,6 +92,11 @@ cudaError_t allow_wide(size_t shared_bytes) {
   return allow_shared_bytes(wide_kernel, shared_bytes);
 }
 
+cudaError_t wide_attributes() {
+  cudaFuncAttributes attributes{};
+  return kernel_attributes(attributes, wide_kernel);
+}
+
 cudaError_t spin(const uint32_t* flag, float* out, cudaStream_t stream) {
   return launch({1, 1, 0, stream}, spin_kernel, flag, out);
 }

@@ -25,6 +25,8 @@ cudaError_t write_and_read_back(float* target, float value, float* seen, int64_t
 /// out[block] = 3, in so many blocks and threads and so much shared memory.
 cudaError_t wide(dim3 grid, dim3 block, size_t shared_bytes, float* out, cudaStream_t stream);
 cudaError_t allow_wide(size_t shared_bytes);
+/// What the runtime knows of the same kernel.
+cudaError_t wide_attributes();
 /// Waits until *flag, in memory of any kind, is not 0; then out[0] = 2. A minute at most.
 cudaError_t wait_for_flag(const uint32_t* flag, float* out, cudaStream_t stream);
 /// The same without an end, and without giving way to others.

@@ -61,6 +61,7 @@ __global__ void atomics_kernel(AtomicResults* results, unsigned* olds) {
   atomicMax(&results->signed_largest, -signed_id - 1);
   atomicMin(&results->signed_smallest, -signed_id);
   atomicMax(&results->largest_wide, (1ull << 40) + id);
+  atomicXor(&results->xored_wide, ((1ull << 40) + 1) << (id % 16));
   unsigned seen = atomicAdd(&results->multiplied, 0u);
   while (true) {
     const unsigned before = atomicCAS(&results->multiplied, seen, 3 * seen);

@@ -70,6 +70,7 @@ struct AtomicResults {
   int signed_largest;
   int signed_smallest;
   unsigned long long largest_wide;
+  unsigned long long xored_wide;
   unsigned multiplied;     // by compare-and-swap
   unsigned exchanged;      // holds one value; the others were returned
   unsigned exchanged_sum;  // of what the exchanges returned

@@ -24,9 +24,17 @@ class DeviceArray {
  public:
   /// Contents that nobody has written.
   explicit DeviceArray(int64_t count) : count_(count) {
-    if (count > 0) check_cuda(cudaMalloc(&data_, static_cast<size_t>(count) * sizeof(T)), "cudaMalloc");
+    if (count == 0) return;
+    check_cuda(cudaMalloc(&data_, static_cast<size_t>(count) * sizeof(T)), "cudaMalloc");
+#ifdef SHARDSCOPE_ON_GPUS
+    // The emulation knows what nobody has written; real memory often holds zeros, which would hide a missing one.
+    check_cuda(cudaMemset(data_, 0xFF, static_cast<size_t>(count) * sizeof(T)), "cudaMemset");
+    check_cuda(cudaStreamSynchronize(nullptr), "cudaMemset");
+#endif
   }
-  explicit DeviceArray(std::span<const T> values) : DeviceArray(static_cast<int64_t>(values.size())) { upload(values); }
+  explicit DeviceArray(std::span<const T> values) : DeviceArray(static_cast<int64_t>(values.size())) {
+    upload(values);
+  }
   explicit DeviceArray(const std::vector<T>& values) : DeviceArray(std::span<const T>(values)) {}
   DeviceArray(DeviceArray&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
@@ -37,7 +45,9 @@ class DeviceArray {
   }
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
-  ~DeviceArray() { static_cast<void>(cudaFree(data_)); }
+  ~DeviceArray() {
+    static_cast<void>(cudaFree(data_));
+  }
 
   static DeviceArray zeros(int64_t count) {
     DeviceArray array(count);
@@ -47,8 +57,12 @@ class DeviceArray {
     return array;
   }
 
-  T* data() const { return static_cast<T*>(data_); }
-  int64_t size() const { return count_; }
+  T* data() const {
+    return static_cast<T*>(data_);
+  }
+  int64_t size() const {
+    return count_;
+  }
 
   /// Writes the first values.size() elements. When it returns they are there, for all streams.
   void upload(std::span<const T> values) {

@@ -27,6 +27,7 @@ struct Case {
   bool add = false;
 };
 
+/// Which memory receives the norm, or the sum.
 enum class Target : uint8_t { kOwn, kInput, kAddend };
 
 /// The values at the rows' places, with `fill` between them.
@@ -56,7 +57,7 @@ Expected normed(const Case& c, const std::vector<float>& x, const std::vector<fl
   return expected;
 }
 
-void check_norm(const Case& c, Target target) {
+void check_norm(const Case& c, Target target, Target sum_target = Target::kInput) {
   INFO(kernels::facts(c.dtype).name << " weight " << kernels::facts(c.weight_dtype).name << " rows " << c.rows
                                     << " columns " << c.columns << " padding " << c.padding << " add " << c.add);
   const int64_t stride = c.columns + c.padding;
@@ -77,9 +78,12 @@ void check_norm(const Case& c, Target target) {
   const DeviceArray<std::byte> device_addend = upload(addend.values);
   const DeviceArray<std::byte> device_weight(weight.bytes);
   const DeviceArray<std::byte> device_out = upload(std::vector<float>(sum.size(), -1.0F));
-  const DeviceArray<std::byte>& out = target == Target::kInput    ? device_x
-                                      : target == Target::kAddend ? device_addend
-                                                                  : device_out;
+  const DeviceArray<std::byte> device_sum = upload(std::vector<float>(sum.size(), -1.0F));
+  const auto memory_of = [&](Target which, const DeviceArray<std::byte>& own) -> const DeviceArray<std::byte>& {
+    return which == Target::kInput ? device_x : which == Target::kAddend ? device_addend : own;
+  };
+  const DeviceArray<std::byte>& out = memory_of(target, device_out);
+  const DeviceArray<std::byte>& sum_memory = memory_of(sum_target, device_sum);
   check_cuda(cuda::rms_norm({.dtype = c.dtype,
                              .weight_dtype = c.weight_dtype,
                              .rows = c.rows,
@@ -88,6 +92,8 @@ void check_norm(const Case& c, Target target) {
                              .x_stride = stride,
                              .addend = c.add ? device_addend.data() : nullptr,
                              .addend_stride = stride,
+                             .sum = c.add ? sum_memory.data() : nullptr,
+                             .sum_stride = stride,
                              .weight = device_weight.data(),
                              .out = out.data(),
                              .out_stride = stride,
@@ -108,9 +114,11 @@ void check_norm(const Case& c, Target target) {
     tolerances.insert(tolerances.end(), static_cast<size_t>(c.padding), 0.0);
   }
   CHECK(first_difference(meaning(c.dtype, out.download()), values, tolerances) == "");
-  if (target != Target::kInput) {
-    CHECK(meaning(c.dtype, device_x.download()) == stored(c.dtype, spread(sum, c, kBetween)).values);
-  }
+  const auto holds = [&](const DeviceArray<std::byte>& memory, const std::vector<float>& what) {
+    return meaning(c.dtype, memory.download()) == stored(c.dtype, spread(what, c, kBetween)).values;
+  };
+  if (c.add) CHECK(holds(sum_memory, sum));
+  if (target != Target::kInput && !(c.add && sum_target == Target::kInput)) CHECK(holds(device_x, x.values));
 }
 
 }  // namespace
@@ -152,6 +160,21 @@ TEST_CASE("cuda rms_norm: in place") {
   });
 }
 
+TEST_CASE("cuda rms_norm: a sum of its own, beside x or in the addend's place") {
+  under_conditions({.seeds = 2}, [] {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (const int64_t columns : {37, 576}) {
+        for (const Target target : {Target::kOwn, Target::kInput, Target::kAddend}) {
+          check_norm({dtype, DType::kF32, 3, columns, 0, true}, target, Target::kOwn);
+        }
+        check_norm({dtype, DType::kF32, 3, columns, 5, true}, Target::kOwn, Target::kAddend);
+        check_norm({dtype, DType::kF32, 3, columns, 5, true}, Target::kInput, Target::kAddend);
+      }
+    }
+    check_norm({DType::kBF16, DType::kF32, 1, 20003, 0, true}, Target::kOwn, Target::kOwn);
+  });
+}
+
 TEST_CASE("cuda rms_norm: more rows than are given a thousand threads") {
   under_conditions([] { check_norm({DType::kBF16, DType::kBF16, 300, 72, 0, true}, Target::kOwn); });
 }
@@ -177,5 +200,21 @@ TEST_CASE("cuda rms_norm: what it refuses") {
     CHECK(norm(DType::kF32, DType::kF32, 1, 0, 4) == cudaErrorInvalidValue);
     CHECK(norm(DType::kF32, DType::kF32, 1, 4, 3) == cudaErrorInvalidValue);
     CHECK(norm(DType::kF32, DType::kF32, -1, 4, 4) == cudaErrorInvalidValue);
+    const auto norm_of_sum = [&](float* sum, int64_t sum_stride) {
+      return cuda::rms_norm({.rows = 1,
+                             .columns = 4,
+                             .x = memory.data(),
+                             .x_stride = 4,
+                             .addend = memory.data(),
+                             .addend_stride = 4,
+                             .sum = sum,
+                             .sum_stride = sum_stride,
+                             .weight = memory.data(),
+                             .out = memory.data(),
+                             .out_stride = 4},
+                            nullptr);
+    };
+    CHECK(norm_of_sum(nullptr, 4) == cudaErrorInvalidValue);
+    CHECK(norm_of_sum(memory.data(), 3) == cudaErrorInvalidValue);
   });
 }

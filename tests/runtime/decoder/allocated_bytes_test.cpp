@@ -47,7 +47,7 @@ TEST_CASE("step_traffic: equals the bytes allocated by the backend, at every deg
     });
     for (int rank = 0; rank < ranks; ++rank) {
       INFO(name << ", rank " << rank << " of " << ranks);
-      const StepBytes bytes = step_traffic(model.config, dtype_of, plan, rank, workload);
+      const StepBytes bytes = step_traffic(model.config, dtype_of, plan, rank, workload, {});
       double looked_up = 0;  // rows of an embedding that is not the head
       if (!model.config.tied_embeddings) {
         const kernels::DType table = model.weights->dtype({Role::kEmbedding, -1});

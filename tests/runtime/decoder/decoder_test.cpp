@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "tests/support/decoding.hpp"
+#include "tests/support/tolerances.hpp"
 
 using namespace shardscope;
 using namespace shardscope::runtime;
@@ -10,26 +11,6 @@ using namespace shardscope::runtime;
 namespace {
 
 const std::string kData = SHARDSCOPE_TEST_DATA;
-
-/// Rounding of fp32 along the longest chain: every layer passes two products and two norms, each a sum of at most
-/// `length` terms of relative error epsilon, and the head one more. The references are rounded to 4 decimals.
-double logit_tolerance(const ModelConfig& config, const std::vector<double>& expected) {
-  double magnitude = 0;
-  for (const double logit : expected) magnitude = std::max(magnitude, std::abs(logit));
-  const double length = static_cast<double>(std::max(config.hidden, config.ffn));
-  const double chain = 4.0 * static_cast<double>(config.layers) + 1;
-  return 0.5e-4 + chain * length * std::numeric_limits<float>::epsilon() / 2 * magnitude;
-}
-
-std::string first_wrong(const std::vector<float>& actual, const std::vector<double>& expected, double tolerance) {
-  if (actual.size() != expected.size()) return "sizes differ";
-  for (size_t i = 0; i < actual.size(); ++i) {
-    if (std::abs(actual[i] - expected[i]) <= tolerance) continue;
-    return "logit " + std::to_string(i) + ": " + std::to_string(actual[i]) + " instead of " +
-           std::to_string(expected[i]);
-  }
-  return "";
-}
 
 }  // namespace
 
@@ -48,9 +29,9 @@ TEST_CASE("decoder: tiny models give their reference logits and tokens at every 
     const auto greedy = prompt.at("greedy").get<std::vector<int32_t>>();
     const auto margins = prompt.at("margins").get<std::vector<double>>();
     CAPTURE(ids.size());
-    const double tolerance = logit_tolerance(model.config, expected);
+    const double tolerance = test::logit_tolerance(model.config, expected);
     const auto result = test::run_prompt(model, ids, ranks, 24, kernels::ActivationMode::kF32, 16);
-    CHECK(first_wrong(result.last_logits, expected, tolerance) == "");
+    CHECK(test::first_wrong(result.last_logits, expected, tolerance) == "");
     CHECK(std::abs(result.prompt_nll - prompt.at("prompt_nll").get<double>()) <=
           1e-4 + 2 * tolerance * static_cast<double>(ids.size()));
     for (size_t i = 0; i < greedy.size() && margins[i] > 2 * tolerance; ++i) {

@@ -23,7 +23,7 @@ std::vector<int32_t> draws(const std::vector<float>& logits, const SamplingOptio
     const auto buffer = context.backend.make_activations(1, own.size());
     Sampler sampler(context.backend, context.communicator, own, valid < 0 ? vocab : valid, 1);
     for (int position = 0; position < count; ++position) {
-      std::copy(logits.begin() + own.begin, logits.begin() + own.end, buffer->view().data);
+      std::copy(logits.begin() + own.begin, logits.begin() + own.end, buffer->view().floats());
       const std::vector<SampleRow> rows = {
           {.request = 3, .position = position, .history = history, .options = &options}};
       int32_t id = -1;
@@ -145,6 +145,17 @@ TEST_CASE("sampler: the repetition penalty moves seen tokens down, once") {
 TEST_CASE("sampler: logits that are not finite are an error") {
   const float bad = GENERATE(std::nanf(""), INFINITY);
   CHECK_THROWS_AS(draws({bad, bad}, {}, 1, 1), SystemError);
+  CHECK_THROWS_AS(draws({-INFINITY, -INFINITY}, {}, 1, 1), SystemError);
+  // One of them is enough, on whichever rank, and whatever the others have.
+  const SamplingOptions options =
+      GENERATE(SamplingOptions{}, SamplingOptions{.temperature = 1}, SamplingOptions{.temperature = 1, .top_k = 2},
+               SamplingOptions{.temperature = 1, .top_p = 0.5}, SamplingOptions{.repetition_penalty = 2});
+  for (size_t place = 0; place < kLogits.size(); ++place) {
+    std::vector<float> logits = kLogits;
+    logits[place] = bad;
+    CAPTURE(place);
+    for (const int ranks : {1, 2, 3}) CHECK_THROWS_AS(draws(logits, options, ranks, 1, {1, 3}), SystemError);
+  }
 }
 
 TEST_CASE("sampling options: values out of range name the option") {

@@ -113,7 +113,7 @@ TEST_CASE("protocol_json, workload_json: what was asked for, null where a rule d
 
 TEST_CASE("model_json: quantisation is null where there is none") {
   const auto quantisation = [](kernels::DType dtype) {
-    return model_json(open_model({.model = "tiny", .dtype = dtype}))["quantisation"];
+    return model_json(open_model({.model = "tiny", .dtype = dtype}), {})["quantisation"];
   };
   for (const auto& [dtype, bits] : {std::pair(kernels::DType::kBF16, 16), {kernels::DType::kF16, 16}}) {
     CHECK(quantisation(dtype) == Json{{"scheme", "none"},

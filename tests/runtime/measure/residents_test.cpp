@@ -9,7 +9,7 @@ namespace {
 /// Fits while slots x positions of the common cache is at most `most`.
 auto cache_of(int64_t most) {
   return [most](const std::vector<Workload>& together) {
-    const DecoderOptions shape = decoder_options(together, 1);
+    const DecoderOptions shape = decoder_options(together, 1, {});
     return shape.slots * shape.max_positions <= most;
   };
 }
@@ -21,7 +21,7 @@ using Sets = std::vector<std::vector<size_t>>;
 TEST_CASE("decoder_options: room for the largest of each") {
   const DecoderOptions shape = decoder_options(
       {{.batch = 8, .prompt_tokens = 10, .output_tokens = 1}, {.batch = 1, .prompt_tokens = 100, .output_tokens = 29}},
-      4);
+      4, {});
   CHECK(shape.slots == 8);
   CHECK(shape.max_positions == 128);  // the last token is never read
   CHECK(shape.max_step_tokens == 8);  // a decode step has a token of each sequence

@@ -165,7 +165,7 @@ TEST_CASE("run_sweep: what fits only alone gets shards of its own, and both are 
   const Workload wide{.batch = 16, .prompt_tokens = 2, .output_tokens = 3};
   const Workload longer{.batch = 1, .prompt_tokens = 40, .output_tokens = 3};
   const auto bytes_of = [&](const std::vector<Workload>& together) {
-    return planned_group_bytes(model.config, *model.weights, plan, decoder_options(together, 16));
+    return planned_group_bytes(model.config, *model.weights, plan, decoder_options(together, 16, {}));
   };
   const int64_t either = std::max(bytes_of({wide}), bytes_of({longer})) + 64'000'000;  // the margin of a rank
   REQUIRE(bytes_of({wide, longer}) + 64'000'000 > either);
@@ -212,7 +212,7 @@ TEST_CASE("run_sweep: a workload that does not fit is a row, not an end") {
   const Workload small{.batch = 1, .prompt_tokens = 5, .output_tokens = 6};
   const Workload large{.batch = 64, .prompt_tokens = 50, .output_tokens = 6};
   const int64_t room =
-      planned_group_bytes(model.config, *model.weights, plan, decoder_options({small}, 512)) + 64'000'000;
+      planned_group_bytes(model.config, *model.weights, plan, decoder_options({small}, 512, {})) + 64'000'000;
   size_t calls = 0;
   const auto points =
       sweep_tiny({.workloads = {small, large}, .protocol = {.warmup = 1, .iterations = 2}, .free_memory_bytes = room},

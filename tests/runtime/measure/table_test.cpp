@@ -347,7 +347,7 @@ TEST_CASE("wrapped: at spaces, indented, and a long word is cut between characte
 TEST_CASE("shards_table: at most 100 columns for the largest models and lengths") {
   const OpenedModel model = open_model({.model = "llama3.1-405b", .headers_only = true});
   const Workload workload{.batch = 4096, .prompt_tokens = 100000, .output_tokens = 10000};
-  const std::string table = shards_table(model, {1, 8, 1024}, workload, decoder_options({workload}, 512));
+  const std::string table = shards_table(model, {1, 8, 1024}, workload, decoder_options({workload}, 512, {}));
   CHECK(widest_line(table) <= 100);
   CHECK(contains(table, "tp 1024\n"));
 }

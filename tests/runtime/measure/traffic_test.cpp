@@ -20,7 +20,7 @@ DTypeOf all_of(DType matrices) {
 }
 
 StepBytes traffic(const ModelConfig& config, DType dtype, int ranks, int rank, Workload workload) {
-  return step_traffic(config, all_of(dtype), plan_shards(shard_dimensions(config), ranks), rank, workload);
+  return step_traffic(config, all_of(dtype), plan_shards(shard_dimensions(config), ranks), rank, workload, {});
 }
 
 }  // namespace

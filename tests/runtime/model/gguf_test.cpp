@@ -160,7 +160,7 @@ TEST_CASE("open_model: the quantised GGUF files of A09 say what they are, their 
     const GgufFile file(path.string());
     CHECK(model.kind == "gguf");
     CHECK(model.config.quantisation == type);
-    const Json document = model_json(model);
+    const Json document = model_json(model, {});
     CHECK(document["quantisation"] == Json{{"scheme", type},
                                            {"bits_nominal", type == "q8_0" ? 8 : 4},
                                            {"bits_effective", document["bits_per_weight_effective"]},

@@ -90,6 +90,19 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
   return answer(cudaSuccess);
 }
 
+/// Every kernel is compiled for the very device.
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  const Call call("cudaFuncGetAttributes");
+  if (call.fails()) return failure(call);
+  if (attributes == nullptr) return refused(call, cudaErrorInvalidValue, "attributes: a null pointer");
+  if (kernels().find(kernel) == nullptr) return refused(call, cudaErrorInvalidDeviceFunction, "no such kernel");
+  const auto& model = model_of_current_device();
+  *attributes = {};
+  attributes->binaryVersion = attributes->ptxVersion = 10 * model.compute_major + model.compute_minor;
+  attributes->maxThreadsPerBlock = 1024;  // of every device that we have, CUDA C++ Programming Guide
+  return answer(cudaSuccess);
+}
+
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads,
                                                           size_t shared_bytes) {
   const Call call("cudaOccupancyMaxActiveBlocksPerMultiprocessor");

@@ -121,7 +121,9 @@ bool go_on_while_polling(const std::function<bool()>& done) {
   }
   const Watchdog watchdog(machine.options().seconds_to_end);
   const Opened opened;
-  const int64_t most = machine.seeded() ? machine.random_below(32) : 16;
+  // Opening and closing devices' memory costs as much as hundreds of steps.
+  constexpr int64_t kStepsOfPoll = 256;
+  const int64_t most = machine.seeded() ? machine.random_below(2 * kStepsOfPoll) : kStepsOfPoll;
   Step step = Step::kRan;
   for (int64_t i = 0; i < most && step == Step::kRan && !done(); ++i) step = machine.step(executor(), false);
   if (step == Step::kIdle) pause_for_others();

@@ -1,0 +1,29 @@
+// The CUDA backend: kernels::Backend over the kernels of this folder. One device, one stream, one host thread.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <functional>
+#include <memory>
+
+#include "kernels/backend.hpp"
+#include "kernels/cuda/backend_options.hpp"
+
+namespace shardscope::cuda {
+
+/// What communicators need of the backend beside kernels::Backend.
+class CudaBackend : public kernels::Backend {
+ public:
+  /// The stream on which the operations are enqueued, for work between them; also while a step is recorded.
+  virtual cudaStream_t lend_stream() = 0;
+  virtual int device() const = 0;
+  /// check: called now and then while the backend waits for its device; throws what should end the wait. abort: called
+  /// before an exception of this rank's own leaves a step, so that nothing on the device waits for others.
+  virtual void watch(std::function<void()> check, std::function<void()> abort) = 0;
+  virtual void forget_watches() = 0;
+};
+
+/// Throws SystemError if the device cannot be used.
+std::unique_ptr<CudaBackend> make_backend(const BackendOptions& options);
+
+}  // namespace shardscope::cuda

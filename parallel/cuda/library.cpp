@@ -1,0 +1,61 @@
+#include "parallel/cuda/library.hpp"
+
+#include <cublasLt.h>
+#include <nccl.h>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.hpp"
+#include "kernels/cuda/backend.hpp"
+#include "kernels/cuda/check.hpp"
+#include "kernels/cuda/device_probe.hpp"
+#include "parallel/cuda/nccl_communicator.hpp"
+
+namespace shardscope::parallel {
+namespace {
+
+cuda::DeviceMemory memory_of(int device) {
+  cuda::check_cuda(cudaSetDevice(device), "cudaSetDevice", {.device = device});
+  return cuda::read_memory();
+}
+
+std::unique_ptr<kernels::Backend> backend_of(const cuda::BackendOptions& options) {
+  return cuda::make_backend(options);
+}
+
+std::unique_ptr<Communicator> communicator_of(World& world, std::unique_ptr<Communicator> host,
+                                              kernels::Backend& backend) {
+  auto* device = dynamic_cast<cuda::CudaBackend*>(&backend);
+  require(device != nullptr, "NCCL was asked for without a CUDA backend");
+  return std::make_unique<NcclCommunicator>(world, std::move(host), *device);
+}
+
+std::map<std::string, std::string> versions() {
+  int nccl = 0;
+  static_cast<void>(ncclGetVersion(&nccl));
+  constexpr int kNcclMajor = 10'000;
+  constexpr int kHundred = 100;
+  const auto cublas = static_cast<int>(cublasLtGetVersion());
+  int runtime = 0;
+  int driver = 0;
+  static_cast<void>(cudaRuntimeGetVersion(&runtime));
+  static_cast<void>(cudaDriverGetVersion(&driver));
+  return {{"CUDA", cuda::version_text(runtime)},
+          {"CUDA of the driver", cuda::version_text(driver)},
+          {"NCCL", fmt::format("{}.{}.{}", nccl / kNcclMajor, nccl / kHundred % kHundred, nccl % kHundred)},
+          {"cuBLASLt", fmt::format("{}.{}.{}", cublas / kNcclMajor, cublas / kHundred % kHundred, cublas % kHundred)}};
+}
+
+}  // namespace
+
+CudaLibrary make_cuda_library() {
+  return {.layout = kCudaLibraryLayout,
+          .emulated = false,
+          .probe = cuda::probe_devices,
+          .memory = memory_of,
+          .make_backend = backend_of,
+          .make_communicator = communicator_of,
+          .versions = versions};
+}
+
+}  // namespace shardscope::parallel

@@ -1,0 +1,5 @@
+# Host code of parallel/ that uses CUDA and NCCL: linked to the real libraries or, in tests, to their stand-ins.
+set(parallel_cuda_sources "")
+foreach(source proof nccl_check nccl_session nccl_communicator library)
+  list(APPEND parallel_cuda_sources ${CMAKE_CURRENT_LIST_DIR}/${source}.cpp)
+endforeach()

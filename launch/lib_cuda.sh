@@ -1,12 +1,16 @@
 # shellcheck shell=bash
-# The CUDA toolkit that tests compile kernels with, and the libraries beside it: what is installed, else fetched into the
-# cache folder. Needs no GPU and no root. Sourced after lib.sh, whose steps, failures and downloads it uses, by
-# launch/fetch_cuda and tests/run.
+# The GPUs that the driver tells of; and the CUDA toolkit that kernels are compiled with, and the libraries beside it: what is
+# installed, else fetched into the cache folder, which needs no GPU and no root. Sourced after lib.sh, whose steps, failures
+# and downloads it uses, by launch/quickstart, launch/fetch_cuda, tests/run and tests/gpu.
 # shellcheck disable=SC2154  # root, log_folder and temporary_folder are lib.sh's
 
 cuda_name=cuda-13.0.2  # the folder in the cache: the version of what cuda.txt lists
 cuda_least=1208        # the oldest toolkit that we accept: 12.8, the first with sm_120
+cuda_megabytes=105     # to download
 cuda_need_mib=600      # wheels, pip's copy of the largest, and what is in them
+
+# shellcheck disable=SC2034  # quickstart says it
+cuda_all_need_mib=2500  # with the libraries below: one after the other, each with pip's copy
 
 # Libraries that many toolkits lack: package, header, library ("-": it comes with the driver), MB to download, and MiB of disk
 # as above. Each has its own folder in the cache, of what we use: headers and this library.
@@ -15,6 +19,106 @@ cuda_libraries=(
   "nvidia-nccl-cu13 nccl.h libnccl 196 650"
   "nvidia-nvml-dev nvml.h - 0.1 5"
 )
+
+# ---- the driver -----------------------------------------------------------------------------------------------------
+
+driver_seconds=10  # nvidia-smi takes up to 3 s without its daemon, and hangs where a GPU is lost
+oldest_capability=80
+
+# driver_lines: what nvidia-smi says of each GPU, then "status N".
+driver_lines() {
+  local status=0
+  timeout --kill-after=2 "$driver_seconds" nvidia-smi --query-gpu=index,name,compute_cap,mig.mode.current,uuid \
+    --format=csv,noheader 2>&1 </dev/null || status=$?
+  printf 'status %d\n' "$status"
+}
+
+# driver_answers: there are GPUs that we can use. Sets `gpu_count` (of those that CUDA shows to a process),
+# `gpu_architectures` (for CMAKE_CUDA_ARCHITECTURES), `gpu_words` (what they are) and `gpu_notes` (what is left out, and why).
+# Else status 1, and `gpu_why` says why, "" where no driver is installed.
+# shellcheck disable=SC2034  # the results are for our callers
+driver_answers() {
+  local stream line status="" said="" index name capability mig uuid
+  local -A uuid_of=() state_of=() name_counts=() architecture_set=()
+  gpu_count=0 gpu_architectures="" gpu_words="" gpu_notes=() gpu_why=""
+  command -v nvidia-smi >/dev/null || return 1
+  # Never waited for: a process that hangs in the driver cannot even be killed.
+  exec {stream}< <(driver_lines)
+  while [[ -z $status ]] && read -r -t $((driver_seconds + 4)) line <&"$stream"; do
+    if [[ $line =~ ^status\ ([0-9]+)$ ]]; then
+      status=${BASH_REMATCH[1]}
+    elif [[ $line =~ ^([0-9]+),\ *(.+),\ *([0-9]+\.[0-9]+),\ *([^,]*),\ *(GPU-[^,]+)$ ]]; then
+      index=${BASH_REMATCH[1]} name=${BASH_REMATCH[2]} capability=${BASH_REMATCH[3]} mig=${BASH_REMATCH[4]} uuid=${BASH_REMATCH[5]}
+      uuid_of[$index]=$uuid
+      if ((${capability/./} < oldest_capability)); then
+        state_of[$index]=old
+        gpu_notes+=("$name (compute capability $capability) is too old: 8.0 (A100) or later is needed")
+        continue
+      fi
+      architecture_set[${capability/./}-real]=1
+      state_of[$index]=whole
+      [[ $mig != Enabled ]] || state_of[$index]=mig
+      name_counts[$name]=$((${name_counts[$name]:-0} + 1))
+    elif [[ -n $line && -z $said ]]; then
+      said=${line:0:200}
+    fi
+  done
+  exec {stream}<&-
+  case $status in
+    0) ;;
+    "" | 124 | 137) gpu_why="nvidia-smi gave no answer within $driver_seconds s"; return 1 ;;
+    *) gpu_why="nvidia-smi: ${said:-it ended with status $status}"; return 1 ;;
+  esac
+  if ((${#uuid_of[@]} == 0)); then
+    gpu_why="nvidia-smi: ${said:-it lists no GPU}"
+    return 1
+  fi
+  if ((${#architecture_set[@]} == 0)); then
+    gpu_why=${gpu_notes[0]}
+    return 1
+  fi
+  count_visible
+  if ((gpu_count == 0)); then
+    gpu_why="CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES leaves no GPU that can be used"
+    return 1
+  fi
+  gpu_architectures=$(printf '%s\n' "${!architecture_set[@]}" | sort -n | paste -sd ';')
+  for name in "${!name_counts[@]}"; do gpu_words+="${gpu_words:+, }${name_counts[$name]} x $name"; done
+}
+
+# count_visible: within driver_answers, sets `gpu_count` as CUDA counts: what CUDA_VISIBLE_DEVICES lists up to the first entry
+# that names no GPU; and of MIG instances one, which is all that a process can use.
+count_visible() {
+  local entry found instances=0 listed=()
+  if [[ -z ${CUDA_VISIBLE_DEVICES+set} ]]; then
+    listed=("${!uuid_of[@]}")
+  else
+    IFS=', ' read -r -a listed <<<"$CUDA_VISIBLE_DEVICES"
+  fi
+  for entry in "${listed[@]}"; do
+    found=""
+    if [[ $entry == MIG-* ]]; then
+      instances=1
+      continue
+    elif [[ $entry == GPU-* ]]; then
+      for index in "${!uuid_of[@]}"; do [[ ${uuid_of[$index]} != "$entry"* ]] || found=$index; done
+    elif [[ $entry =~ ^[0-9]{1,4}$ ]]; then
+      found=$((10#$entry))
+    fi
+    case ${state_of[${found:-none}]:-} in
+      whole) gpu_count=$((gpu_count + 1)) ;;
+      mig) instances=1 ;;
+      old) ;;
+      *) break ;;
+    esac
+  done
+  if ((instances > 0)); then
+    if ((gpu_count == 0)); then gpu_count=1; fi
+    gpu_notes+=("MIG is on: a process can use one instance, and only where no whole GPU is visible")
+  fi
+}
+
+# ---- the toolkit ----------------------------------------------------------------------------------------------------
 
 # cuda_installed: prints the folder of a toolkit of this machine that is complete and new enough; status 1 if there is none.
 cuda_installed() {
@@ -52,6 +156,26 @@ cuda_requirements() {
     inside { print }' "$root/launch/cuda.txt"
 }
 
+# cuda_library_path FOLDER PACKAGE: where the cache keeps it.
+cuda_library_path() { printf '%s/%s-%s' "$1" "$2" "$(sed -n "s/^$2==\([^ ]*\).*/\1/p" "$root/launch/cuda.txt")"; }
+
+# cuda_download_megabytes: what fetch_cuda would download now.
+cuda_download_megabytes() {
+  local folder path total=0 package header library megabytes
+  folder=$(cache_folder)
+  if ! path=$(cuda_installed); then
+    path=$folder/$cuda_name
+    if ! cuda_is_right "$path"; then total=$cuda_megabytes; fi
+  fi
+  while read -r package header library megabytes _; do
+    if cuda_has "$path" "$header" "$library" || cuda_has "$(cuda_library_path "$folder" "$package")" "$header" "$library"; then
+      continue
+    fi
+    total=$((total + ${megabytes%.*}))
+  done < <(printf '%s\n' "${cuda_libraries[@]}")
+  printf '%d' "$total"
+}
+
 # fetch_cuda: sets `cuda_path`, and `cuda_packages` to the folders of the libraries that it lacks. What is installed or in the
 # cache is used at once, without network and without writing.
 fetch_cuda() {
@@ -77,10 +201,9 @@ fetch_cuda() {
 
 # fetch_cuda_library FOLDER PACKAGE HEADER LIBRARY MB MIB
 fetch_cuda_library() {
-  local folder=$1 package=$2 header=$3 library=$4 megabytes=$5 need_mib=$6 version path wanted
+  local folder=$1 package=$2 header=$3 library=$4 megabytes=$5 need_mib=$6 path wanted
   if cuda_has "$cuda_path" "$header" "$library"; then return; fi
-  version=$(sed -n "s/^$package==\([^ ]*\).*/\1/p" "$root/launch/cuda.txt")
-  path=$folder/$package-$version
+  path=$(cuda_library_path "$folder" "$package")
   if ! cuda_has "$path" "$header" "$library"; then
     begin_download "$folder" "$need_mib"
     if ! cuda_has "$path" "$header" "$library"; then
@@ -98,7 +221,7 @@ fetch_cuda_library() {
 
 # download_cuda FOLDER: within begin_download and end_download.
 download_cuda() {
-  note "downloading the CUDA toolkit (105 MB) from the package index"
+  note "downloading the CUDA toolkit ($cuda_megabytes MB) from the package index"
   unpack_cuda "$1" "$cuda_name" "" "install CUDA 12.8 or later, with nvcc in PATH" "cu\d+/([^.].*[^/])" bin/nvcc \
     include/cuda_runtime.h
 }

@@ -1,68 +1,86 @@
 #!/usr/bin/env bash
-# Runs the kernels' tests on a real GPU and prints device, result and time. For a machine with one NVIDIA GPU and no network.
+# Checks the CUDA backend on a machine with an NVIDIA GPU, possibly without network; under 6 minutes, the build included.
 #
-#   tests/gpu/check.sh [PROGRAM]
+#   tests/gpu/check.sh [options]
+#     --programs FOLDER   shardscope, libshardscope_cuda.so and kernels_gpu_test, built elsewhere
+#     --model PATH        also compares this model with the CPU backend (a .gguf file or a Hugging Face folder)
+#     --json FILE         the report (default build-gpu/report.json)
+#     --limit SECONDS     for everything (default 340); what is left then has failed
 #
-# PROGRAM is a kernels_gpu_test that was built elsewhere (preset cuda). Without it, one is looked for in build/ and
-# build-cuda/, and built with nvcc and cmake where those are installed. Ends with 0 if all tests passed, 4 if there is no
-# GPU, 1 otherwise; everything that it needs and does not find it names.
+# Steps: the programs (what tests/gpu/pack made, build-gpu/packed; else build-cuda/; else a build with the toolkit found here,
+# for this GPU alone), and CUDA's libraries (of the toolkit, of ldconfig, of Python's site-packages/nvidia); the kernels' tests;
+# whole models against the CPU backend; compute-sanitizer; memory bandwidth utilisation of llama2-7b and llama3-8b, with graphs
+# and without; what one decode step reads of DRAM, against the traffic model. A step that fails stops no other one.
+#
+# Needs bash, awk and a driver; nvcc and cmake only for a build. Ends with 0 if nothing failed, 1 if something did, 77 without
+# a GPU. What is not here (compute-sanitizer; the right to read counters) is said and does not count as failed.
 set -euo pipefail
+program="gpu check"
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+# shellcheck source-path=SCRIPTDIR source=../../launch/lib.sh
+source "$here/../../launch/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=../../launch/lib_cuda.sh
+source "$root/launch/lib_cuda.sh"
+# shellcheck source-path=SCRIPTDIR source=steps.sh
+source "$here/steps.sh"
+# shellcheck source-path=SCRIPTDIR source=libraries.sh
+source "$here/libraries.sh"
+# shellcheck source-path=SCRIPTDIR source=checks.sh
+source "$here/checks.sh"
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+device_files='/dev/nvidia[0-9]*'
+programs="" model="" report=$root/build-gpu/report.json check_seconds=340
+while (($# > 0)); do
+  case $1 in
+    --programs | --model | --json | --limit)
+      (($# > 1)) || usage_error "$1 needs a value"
+      case $1 in --programs) programs=$2 ;; --model) model=$2 ;; --json) report=$2 ;; --limit) check_seconds=$2 ;; esac
+      shift 2
+      ;;
+    --help | -h) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) usage_error "unknown option $1 (known: --programs, --model, --json, --limit, --help)" ;;
+  esac
+done
+[[ $check_seconds =~ ^[1-9][0-9]{0,4}$ ]] || usage_error "--limit wants a number of seconds, not $check_seconds"
+[[ -z $model || -e $model ]] || usage_error "--model $model: no such file or folder"
 
-fail() {
-  echo "gpu check: $1" >&2
-  exit 1
-}
-
-find_program() {
-  local candidate
-  for candidate in "$root"/build-cuda/tests/kernels/cuda/kernels_gpu_test "$root"/build/tests/kernels/cuda/kernels_gpu_test; do
-    if [ -x "$candidate" ]; then
-      echo "$candidate"
-      return 0
-    fi
-  done
-  return 1
-}
-
-build_program() {
-  local tool
-  for tool in cmake nvcc; do
-    command -v "$tool" >/dev/null || fail "no kernels_gpu_test was given or found, and $tool, to build one, is missing"
-  done
-  local folder=$root/build-cuda
-  local architecture
-  architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '. ') || true
-  cmake -S "$root" -B "$folder" -DCMAKE_BUILD_TYPE=Release -DSHARDSCOPE_CUDA=ON \
-    -DCMAKE_CUDA_ARCHITECTURES="${architecture:-90}" >"$folder.log" 2>&1 || fail "cmake failed: $(tail -n 5 "$folder.log")"
-  cmake --build "$folder" --target kernels_gpu_test --parallel >>"$folder.log" 2>&1 ||
-    fail "the build failed: $(grep -m 3 -i error "$folder.log" || tail -n 5 "$folder.log")"
-}
-
-program=${1:-}
-if [ -z "$program" ]; then
-  program=$(find_program) || {
-    build_program
-    program=$(find_program) || fail "the build left no kernels_gpu_test"
-  }
-fi
-[ -x "$program" ] || fail "$program cannot be run"
-
-if command -v nvidia-smi >/dev/null; then
-  nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader || true
+bin="" programs_from="" began_at=$(date -u +%Y-%m-%dT%H:%M:%SZ)
+if driver_answers; then
+  for one in "${gpu_notes[@]}"; do note "$one"; done
+elif [[ -z $gpu_why ]] && compgen -G "$device_files" >/dev/null; then
+  # A container that was given the GPU without the driver's tools: the kernels' tests ask the driver themselves.
+  gpu_words="unknown, there is no nvidia-smi" gpu_architectures=90-real gpu_count=1
 else
-  echo "gpu check: nvidia-smi is missing, the program asks the driver itself"
+  printf '%s: no GPU: %s; nothing was checked\n' "$program" "${gpu_why:-no NVIDIA driver (nvidia-smi is not in PATH)}" >&2
+  reported=1
+  exit 77
 fi
+driver_version=$(timeout --kill-after=2 "$driver_seconds" nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null |
+  head -n 1) || true
+commit=$(cat -- "$root/build-gpu/packed/commit" 2>/dev/null || git -C "$root" rev-parse HEAD 2>/dev/null) || commit=""
+work=$root/build-gpu/check
+mkdir -p -- "$work" "$(dirname -- "$report")"
+log_folder=$work
+note "$gpu_words, driver ${driver_version:-unknown}; logs: $work"
 
-status=0
-SECONDS=0
-"$program" --durations yes || status=$?
-case $status in
-  0) verdict=passed ;;
-  4) verdict="skipped: no GPU" ;;
-  *) verdict="failed, status $status" ;;
-esac
-echo "gpu check: $verdict, $SECONDS s"
-[ "$status" -eq 0 ] || [ "$status" -eq 4 ] || status=1
-exit "$status"
+run_step "the programs and their libraries" 300 find_programs
+if [[ -n $bin ]]; then
+  run_step "the kernels' tests" 120 check_kernels
+  for one in tiny smollm2-135m ${model:+"$model"}; do
+    run_step "$(basename -- "$one") against the CPU, fp32" 40 check_model "$one" fp32 worst
+    run_step "$(basename -- "$one") against the CPU, bf16" 40 check_model "$one" bf16 likely
+  done
+  for tool in memcheck racecheck synccheck; do run_step "compute-sanitizer, $tool" 40 check_sanitizer "$tool"; done
+  for one in llama2-7b llama3-8b; do
+    for graphs in on off; do run_step "bandwidth of $one, graphs $graphs" 75 measure_bandwidth "$one" "$graphs"; done
+  done
+  run_step "DRAM bytes of a decode step" 60 check_traffic
+fi
+end_step
+write_report true
+reported=1
+if ((failures > 0)); then
+  printf '%s: FAILED: %d of %d steps, %d s; report: %s\n' "$program" "$failures" "${#finished[@]}" "$SECONDS" "$report"
+  exit 1
+fi
+printf '%s: passed: %d steps, %d s; report: %s\n' "$program" "${#finished[@]}" "$SECONDS" "$report"

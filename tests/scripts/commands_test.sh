@@ -12,6 +12,7 @@ sed -i -e "s/^model_bytes=.*/model_bytes=4/" \
 fake dpkg-query <<<'shift 2; printf "installed %s\n" "$@"'
 fake apt-get <<<'exit 1'
 fake sudo <<<'exit 1'
+fake nvidia-smi <<<'echo "NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver."; exit 9'
 executable="$copy/build/launch/shardscope"
 
 # build_makes BODY: from now on `cmake --build` leaves a shardscope that runs BODY.
@@ -57,6 +58,12 @@ expect_calls mpirun "-np 6 build/launch/shardscope scale --model $model --tp 1,2
 capture "$work/link" --ranks 1
 expect_status 0
 expect_calls mpirun "-np 1 build/launch/shardscope scale --model $model --tp 1 --json"
+
+begin "quickstart: a driver that does not answer is told, and CPU ranks do it"
+capture "$copy/launch/quickstart"
+expect_status 0
+expect "no GPU is used: nvidia-smi: NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver."
+expect_calls mpirun "-np 2 build/launch/shardscope scale --model $model --tp 1,2 --json"
 
 begin "quickstart: wrong usage"
 for arguments in "--rank 2" "--ranks" "--ranks 0" "--ranks two" "--jobs 0" "--model /nowhere"; do
@@ -108,14 +115,8 @@ fi
 
 # A toolkit in the cache, a build that makes the program for a GPU, and a look at coverage that is content.
 hide_toolkits
-toolkit="$SHARDSCOPE_CACHE/cuda-13.0.2"
-mkdir -p "$toolkit"/{bin,include,lib} "$copy/tests/kernels/cuda"
-touch "$toolkit/bin/nvcc" "$toolkit"/include/{cublasLt,nccl}.h "$toolkit"/lib/lib{cublasLt,nccl}.so
-nvml="$SHARDSCOPE_CACHE/nvidia-nvml-dev-$(sed -n 's/^nvidia-nvml-dev==\([^ ]*\).*/\1/p' "$copy/launch/cuda.txt")"
-mkdir -p "$nvml/include"
-touch "$nvml/include/nvml.h"
-chmod +x "$toolkit/bin/nvcc"
-cp "$copy/launch/cuda.txt" "$toolkit/"
+cache_toolkit
+mkdir -p "$copy/tests/kernels/cuda"
 # gpu_test_is BODY, coverage_is BODY: what these do from now on.
 gpu_test_is() {
   fake cmake <<EOF

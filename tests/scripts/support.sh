@@ -11,6 +11,7 @@ mkdir -p "$copy/launch" "$copy/tests" "$copy/.ci" "$fakes"
 cp "$project"/launch/{lib.sh,lib_cuda.sh,packages.txt,cuda.txt,quickstart,fetch_model,fetch_cuda} "$copy/launch/"
 cp "$project/tests/run" "$copy/tests/"
 cp "$project/.ci/run" "$copy/.ci/"
+cp -r "$project/tests/gpu" "$copy/tests/"
 export PATH="$fakes:$PATH" SHARDSCOPE_CACHE="$work/cache"
 unset XDG_CACHE_HOME "${!OMPI_MCA_@}" "${!OMPI_ALLOW_@}" "${!SHARDSCOPE_TEST_@}"
 
@@ -53,4 +54,15 @@ hide_toolkits() {
     printf 'FAILED: hide_toolkits does not know lib_cuda.sh any more\n' >&2
     exit 1
   fi
+}
+
+# cache_toolkit: a toolkit that is complete but for NVML's header, and a package with that, as launch/fetch_cuda leaves them:
+# `toolkit` and `nvml`. After hide_toolkits.
+cache_toolkit() {
+  toolkit="$SHARDSCOPE_CACHE/cuda-13.0.2"
+  nvml="$SHARDSCOPE_CACHE/nvidia-nvml-dev-$(sed -n 's/^nvidia-nvml-dev==\([^ ]*\).*/\1/p' "$copy/launch/cuda.txt")"
+  mkdir -p "$toolkit"/{bin,include,lib} "$nvml/include"
+  touch "$toolkit/bin/nvcc" "$toolkit"/include/{cublasLt,nccl}.h "$toolkit"/lib/lib{cublasLt,nccl}.so "$nvml/include/nvml.h"
+  chmod +x "$toolkit/bin/nvcc"
+  cp "$copy/launch/cuda.txt" "$toolkit/"
 }

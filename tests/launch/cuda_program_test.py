@@ -158,13 +158,14 @@ class Refusals(unittest.TestCase):
         self.assertRegex(self.refused([], 3, SHARDSCOPE_EMULATION="devices=2,policy=worker"), "3 ranks .* 2 devices")
 
     def test_options_of_the_other_backend(self):
-        self.assertIn("--allreduce", self.refused(["--allreduce", "shm"]))
+        self.assertIn("--allreduce", self.refused(["--backend", "cuda", "--allreduce", "shm"]))
         self.assertIn("--kv-dtype", self.refused(["--backend", "cpu", "--kv-dtype", "fp16"]))
         self.assertIn("--allreduce", self.refused(["--backend", "cpu", "--allreduce", "nccl"]))
+        self.assertIn("--graphs", self.refused(["--backend", "cpu", "--graphs", "off"]))
 
     def test_a_model_that_is_too_large_is_refused_before_loading(self):
         done = run(["generate", "--model", "llama3-8b", "--prompt-ids", "1,2", "--backend", "cuda"],
-                   env={"SHARDSCOPE_EMULATION": "devices=1,device_memory_bytes=8000000000"})
+                   env={"SHARDSCOPE_EMULATION": "devices=1,memory-mib=7630"})
         self.assertEqual(done.returncode, 2)
         line = error_lines(done)[0]
         self.assertRegex(line, r"rank 0 lacks [0-9.]+ GB: it needs [0-9.]+ GB \(weights 16\.06 GB, KV cache .*8\.00 GB are free")

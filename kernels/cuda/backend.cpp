@@ -28,17 +28,6 @@ using kernels::Vector;
 
 namespace {
 
-template <typename Own, typename Interface>
-Own& own(Interface& object) {
-  auto* mine = dynamic_cast<Own*>(&object);
-  require(mine != nullptr, "an object of another backend was given to the CUDA backend");
-  return *mine;
-}
-
-Rows rows_of(const Activations& x) {
-  return {.dtype = x.dtype, .data = x.data, .rows = x.rows, .columns = x.columns, .stride = x.stride};
-}
-
 /// Workspaces of decode_attention, zero-filled once for each shape.
 class AttentionWorkspaces {
  public:

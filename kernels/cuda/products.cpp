@@ -29,10 +29,7 @@ constexpr int64_t kFewRows = 16;
 constexpr int64_t kMostBlockRows = 4;
 
 const float* floats_of(const kernels::Vector* vector) {
-  if (vector == nullptr) return nullptr;
-  const auto* mine = dynamic_cast<const CudaVector*>(vector);
-  require(mine != nullptr, "an object of another backend was given to the CUDA backend");
-  return mine->data();
+  return vector == nullptr ? nullptr : own<const CudaVector>(*vector).data();
 }
 
 int64_t element_bytes(DType dtype) {
@@ -48,10 +45,6 @@ Activations some_rows(const Activations& view, int64_t begin, int64_t count) {
 bool aligned(const Activations& view) {
   return reinterpret_cast<uintptr_t>(view.data) % kAlignment == 0 &&
          view.stride * element_bytes(view.dtype) % kAlignment == 0;
-}
-
-Rows rows_of(const Activations& x) {
-  return {.dtype = x.dtype, .data = x.data, .rows = x.rows, .columns = x.columns, .stride = x.stride};
 }
 
 std::string shape_text(const DeviceMatrix& matrix, const Activations& x) {

@@ -9,11 +9,26 @@
 #include <vector>
 
 #include "kernels/backend.hpp"
+#include "kernels/base/error.hpp"
 #include "kernels/cuda/device.hpp"
 #include "kernels/cuda/device_matrix.hpp"
 #include "kernels/cuda/kv_view.hpp"
+#include "kernels/cuda/rows.hpp"
 
 namespace shardscope::cuda {
+
+/// The object as this backend made it. Throws BugError for one of another backend.
+template <typename Own, typename Interface>
+Own& own(Interface& object) {
+  auto* mine = dynamic_cast<Own*>(&object);
+  require(mine != nullptr, "an object of another backend was given to the CUDA backend");
+  return *mine;
+}
+
+/// A view of activations, as the kernels on rows take it.
+inline Rows rows_of(const kernels::Activations& x) {
+  return {.dtype = x.dtype, .data = x.data, .rows = x.rows, .columns = x.columns, .stride = x.stride};
+}
 
 class CudaMatrix final : public kernels::Matrix {
  public:

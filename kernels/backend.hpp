@@ -1,8 +1,8 @@
 // The seam between the model and a device: owned memory and the operations of a decoder layer. The model is written
 // once against this interface; cpu/ and cuda/ implement it. Everything is enqueued in order; only host_logits,
-// top_candidates, read_all and synchronize wait. Nothing here allocates except the make_* and load_* calls, and the
-// first steps of a shape. One thread drives a backend. It knows tensors and tokens' places; it leaves models, ranks and
-// files to others.
+// top_candidates, read_all and synchronize wait. Nothing here allocates except expect_weights, the make_* and load_*
+// calls, and the first steps of a shape. One thread drives a backend. It knows tensors and tokens' places; it leaves
+// models, ranks and files to others.
 #pragma once
 
 #include <cstdint>
@@ -76,6 +76,12 @@ struct MatrixPart {
 /// Fills `out` with rows `rows` of part `part`, back to back as stored. Called in order, in chunks of bounded size.
 using RowReader = std::function<void(int64_t part, Range rows, std::span<std::byte> out)>;
 
+/// What load_matrix and load_vector will be asked for.
+struct ExpectedWeights {
+  std::vector<std::vector<MatrixPart>> matrices;  // the parts of each
+  std::vector<int64_t> vectors;                   // the size of each, in floats
+};
+
 /// Which heads of the model a rank holds. Query head h uses KV head h / queries_per_kv (global numbers), so a rank's
 /// groups may be ragged at both ends.
 struct HeadLayout {
@@ -137,6 +143,7 @@ struct NormedInput {
   float epsilon = 0;
   Activations sum;     // receives s where there is an addend; no memory of the residual or the addend
   Activations normed;  // receives the norm where the product is not fused with it; else its content is undefined
+  bool ready = false;  // sum and normed hold that already: a collective filled them in
 };
 
 /// What a backend has recorded of steps, to replay it. Lives no longer than the buffers, caches, weights and
@@ -181,6 +188,9 @@ class Backend {
   virtual std::unique_ptr<ActivationBuffer> make_activations(int64_t rows, int64_t columns) = 0;
   virtual std::unique_ptr<ActivationBuffer> make_logits(int64_t rows, int64_t columns) = 0;
   virtual std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape) = 0;
+  /// Announces the weights of one model, before the first of them is loaded: a backend may keep them in one allocation,
+  /// matrices in order of loading. What was not announced, or comes beyond it, is loaded all the same.
+  virtual void expect_weights(const ExpectedWeights& /*weights*/) {}
   virtual std::unique_ptr<Vector> load_vector(std::span<const float> values) = 0;
   /// Reads the parts into resident memory, each in its own stored dtype (block formats stay quantised).
   virtual std::unique_ptr<Matrix> load_matrix(std::span<const MatrixPart> parts, const RowReader& read) = 0;
@@ -223,6 +233,10 @@ class Backend {
   /// Announces that top_candidates will be asked for the best of each row of these logits, with these arguments: the
   /// last operation of a step.
   virtual void prepare_candidates(Activations logits, int64_t valid_columns, int64_t first_id) = 0;
+
+  /// The best of each of the first out.size() rows over all ranks of the group, where a communicator on the devices
+  /// exchanged what prepare_candidates prepared; token_id -1 where no rank has any. False: none did. Waits.
+  virtual bool best_of_group(const Activations& /*logits*/, std::span<Candidate> /*out*/) { return false; }
 
   /// The k largest of logits[row], descending, ties to the smaller column, NaN as +inf; token_id = first_id + column.
   /// None from `valid_columns` on is ever chosen. Fills min(k, valid_columns) entries and returns that count. Waits.

@@ -150,6 +150,29 @@ size_t parse_choice(std::string_view text, std::string_view option, std::span<co
                   fmt::format("use one of: {}", fmt::join(known, ", ")));
 }
 
+std::vector<size_t> parse_names(std::string_view text, std::string_view option,
+                                std::span<const std::string_view> known) {
+  std::vector<size_t> numbers;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    numbers.push_back(parse_choice(text.substr(begin, end - begin), option, known));
+    begin = end + 1;
+  }
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
+}
+
+uint64_t parse_seed(const std::string& text) {
+  uint64_t seed = 0;  // by hand: Boost reads "-1" as 2^64 - 1
+  const char* end = text.data() + text.size();
+  const auto [stop, code] = std::from_chars(text.data(), end, seed);
+  if (code != std::errc() || stop != end) {
+    throw UserError(fmt::format("'{}' is not a whole number from 0 to 2^64 - 1", text), "--seed", "use e.g. 1");
+  }
+  return seed;
+}
+
 void check_range(int64_t value, std::string_view option, int64_t least, int64_t most) {
   if (value >= least && value <= most) return;
   throw UserError(fmt::format("{} is out of range", value), option, fmt::format("use {} to {}", least, most));

@@ -30,6 +30,14 @@ std::vector<int64_t> parse_list(std::string_view text, std::string_view option, 
 /// The value among `known` that `text` names exactly; throws UserError listing them.
 size_t parse_choice(std::string_view text, std::string_view option, std::span<const std::string_view> known);
 
+/// "shm,mpi": numbers among `known` of the names in a list by commas, each once, in their order there. Throws UserError
+/// listing what is known.
+std::vector<size_t> parse_names(std::string_view text, std::string_view option,
+                                std::span<const std::string_view> known);
+
+/// A whole number from 0 to 2^64 - 1. Throws UserError naming --seed.
+uint64_t parse_seed(const std::string& text);
+
 /// The known name that is nearest to `text` by edit distance, if any is near enough to be meant.
 std::optional<std::string> nearest_name(std::string_view text, const std::vector<std::string>& known);
 

@@ -99,33 +99,44 @@ bool block_quantised(const runtime::OpenedModel& model) {
 /// Throws UserError for options of the other kind of backend.
 void check_choice(const ModelOptions& options, const runtime::OpenedModel& model, bool on_devices) {
   precision_of(options, model, on_devices);
-  if (on_devices && options.communicator != parallel::CommunicatorKind::kAuto) {
-    throw UserError("on GPUs sums are made by NCCL", "--allreduce", "use auto or nccl, or --backend cpu");
+  const std::string all_reduce(communicator_name(options.communicator));
+  if (on_devices && sums_on_hosts(options.communicator)) {
+    throw UserError("that sums in the hosts' memory, and the backend is cuda", "--allreduce " + all_reduce,
+                    "use auto, nccl, nccl-symmetric, one-shot or two-shot, or --backend cpu");
+  }
+  if (on_devices && options.backend == BackendKind::kCuda) {
+    for (const auto& [given, option] :
+         {std::pair(options.threads.has_value(), "--threads"),
+          std::pair(options.activations != kernels::ActivationMode::kAuto, "--cpu-activations")}) {
+      if (given) {
+        throw UserError("an option of the cpu backend, and the backend is cuda", option,
+                        "leave it out, or use --backend cpu");
+      }
+    }
   }
   if (!on_devices && !options.graphs) {
     throw UserError("the cpu backend has no graphs", "--graphs off", "leave it out, or use --backend cuda");
   }
-  if (!on_devices && options.nccl) {
-    throw UserError("NCCL sums on GPUs alone, and the backend is cpu", "--allreduce nccl", "use auto, mpi or shm");
+  if (!on_devices && sums_on_devices(options.communicator)) {
+    throw UserError("that sums on GPUs, and the backend is cpu", "--allreduce " + all_reduce, "use auto, mpi or shm");
   }
 }
 
-Engine make_cpu_engine(const ModelOptions& options, const Place& place) {
+Engine make_cpu_engine(const EngineRequest& request, const Place& place) {
   Engine engine;
   engine.backend =
-      kernels::make_cpu_backend({.threads = place.threads, .cores = place.cores, .activations = options.activations});
+      kernels::make_cpu_backend({.threads = place.threads, .cores = place.cores, .activations = request.activations});
   return engine;
 }
 
-Engine make_cuda_engine(const ModelOptions& options, const runtime::OpenedModel& model, const BackendChoice& choice,
-                        Session& session) {
+Engine make_cuda_engine(const EngineRequest& request, const BackendChoice& choice, Session& session) {
   const parallel::CudaLibrary* library = parallel::cuda_library().library;
   require(library != nullptr, "devices were chosen without a library for them");
   parallel::World& world = session.world;
   Engine engine{.backend = nullptr,
                 .on_device = {},
                 .emulated = library->emulated,
-                .graphs = options.graphs,
+                .graphs = request.graphs,
                 .reserved_bytes = 0,
                 .devices = {},
                 .versions = library->versions()};
@@ -139,16 +150,19 @@ Engine make_cuda_engine(const ModelOptions& options, const runtime::OpenedModel&
   for (size_t rank = 0; rank < everyone.size(); ++rank) everyone[rank] = static_cast<int>(rank);
   const cuda::BackendOptions backend{.device = choice.device,
                                      .rank = world.size() > 1 ? world.rank() : -1,
-                                     .precision = precision_of(options, model, true),
-                                     .graphs = options.graphs,
+                                     .precision = request.precision,
+                                     .graphs = request.graphs,
                                      .wait = [&world, everyone](const std::function<bool()>& ready, const char* what) {
                                        world.wait(ready, what, everyone);
                                      }};
   engine.reserved_bytes = cuda::reserved_bytes(backend);
   engine.backend = library->make_backend(backend);
-  engine.on_device = [library, device = engine.backend.get()](parallel::World& of,
-                                                              std::unique_ptr<parallel::Communicator> host) {
-    return library->make_communicator(of, std::move(host), *device);
+  engine.on_device = [library, device = engine.backend.get(), shared = request.shared_devices](
+                         parallel::World& of, std::unique_ptr<parallel::Communicator> host,
+                         const parallel::CommunicatorOptions& asked) {
+    parallel::CommunicatorOptions sums = asked;
+    sums.shared_devices = shared;
+    return library->make_communicator(of, std::move(host), *device, sums);
   };
   return engine;
 }
@@ -175,14 +189,14 @@ kernels::Precision precision_of(const ModelOptions& options, const runtime::Open
   return {.activations = activations, .kv = options.kv_dtype.value_or(activations)};
 }
 
-BackendChoice choose_backend(const ModelOptions& options, Session& session) {
-  if (options.backend == BackendKind::kCpu) return {};
-  if (options.backend == BackendKind::kAuto && options.communicator != parallel::CommunicatorKind::kAuto) {
+BackendChoice choose_backend(const BackendRequest& request, Session& session) {
+  if (request.kind == BackendKind::kCpu) return {};
+  if (request.kind == BackendKind::kAuto && request.sums_on_hosts) {
     BackendChoice host;
     host.why_none = "--allreduce names sums of the cpu backend";
     return host;
   }
-  if (options.dry_run && options.backend == BackendKind::kCuda) {  // of devices that need not be here
+  if (request.planned && request.kind == BackendKind::kCuda) {
     BackendChoice planned;
     planned.on_devices = true;
     return planned;
@@ -198,7 +212,7 @@ BackendChoice choose_backend(const ModelOptions& options, Session& session) {
     if (view.why_none.empty() && !view.devices.empty()) continue;
     const std::string where = world.size() > 1 ? fmt::format("rank {} on {}: ", rank, view.host) : std::string();
     const std::string why = view.why_none.empty() ? "no device that can be used" : view.why_none;
-    if (options.backend == BackendKind::kCuda) {
+    if (request.kind == BackendKind::kCuda) {
       throw UserError(fmt::format("{}{}", where, why), "--backend cuda", "or use --backend cpu");
     }
     BackendChoice none;
@@ -207,7 +221,8 @@ BackendChoice choose_backend(const ModelOptions& options, Session& session) {
   }
   std::vector<cuda::RankDevices> ranks;
   for (const RankView& view : views) ranks.push_back(view.choice);
-  const std::vector<int> ordinals = choose_devices(ranks, {.group_size = world.size()});
+  const std::vector<int> ordinals =
+      choose_devices(ranks, {.group_size = world.size(), .oversubscribe = request.shared_devices});
   BackendChoice choice{
       .on_devices = true, .why_none = {}, .device = ordinals[static_cast<size_t>(world.rank())], .facts = {}};
   for (size_t rank = 0; rank < views.size(); ++rank) {
@@ -219,16 +234,36 @@ BackendChoice choose_backend(const ModelOptions& options, Session& session) {
   return choice;
 }
 
-Engine make_engine(const ModelOptions& options, const runtime::OpenedModel& model, const BackendChoice& choice,
-                   const Place& place, Session& session) {
-  check_choice(options, model, choice.on_devices);
-  Engine engine =
-      choice.on_devices ? make_cuda_engine(options, model, choice, session) : make_cpu_engine(options, place);
-  if (!options.quiet()) {
+BackendChoice choose_backend(const ModelOptions& options, Session& session) {
+  return choose_backend({.kind = options.backend,
+                         .sums_on_hosts = sums_on_hosts(options.communicator),
+                         .shared_devices = options.shared_devices,
+                         .planned = options.dry_run},
+                        session);
+}
+
+Engine make_engine(const EngineRequest& request, const BackendChoice& choice, const Place& place, Session& session) {
+  Engine engine = choice.on_devices ? make_cuda_engine(request, choice, session) : make_cpu_engine(request, place);
+  if (!request.quiet) {
     const std::string why = choice.why_none.empty() ? "" : fmt::format(" (no GPU: {})", choice.why_none);
     session.note(fmt::format("backend: {}{}", engine.backend->description(), why));
   }
   if (engine.emulated) session.note("the devices are emulated: times say nothing");
+  return engine;
+}
+
+Engine make_engine(const ModelOptions& options, const runtime::OpenedModel& model, const BackendChoice& choice,
+                   const Place& place, Session& session) {
+  check_choice(options, model, choice.on_devices);
+  Engine engine = make_engine({.precision = precision_of(options, model, choice.on_devices),
+                               .graphs = options.graphs,
+                               .shared_devices = options.shared_devices,
+                               .activations = options.activations,
+                               .quiet = options.quiet()},
+                              choice, place, session);
+  if (engine.on_devices() && (options.threads || options.activations != kernels::ActivationMode::kAuto)) {
+    session.note("--threads and --cpu-activations are for the cpu backend: not used");
+  }
   return engine;
 }
 

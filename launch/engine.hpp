@@ -51,9 +51,24 @@ struct BackendChoice {
   int device = -1;                       // of this rank
   std::vector<cuda::DeviceFacts> facts;  // of each rank's device
 };
+struct BackendRequest {  // of a command, with or without a model
+  BackendKind kind = BackendKind::kAuto;
+  bool sums_on_hosts = false;   // asked for by name: with kAuto no devices are taken
+  bool shared_devices = false;  // ranks may share one
+  bool planned = false;         // with kCuda: of devices that need not be here
+};
+BackendChoice choose_backend(const BackendRequest& request, Session& session);
 BackendChoice choose_backend(const ModelOptions& options, Session& session);
 
 /// The backend of this rank. Collective. Notes which and why.
+struct EngineRequest {
+  kernels::Precision precision;  // on devices
+  bool graphs = true;            // on devices
+  bool shared_devices = false;
+  kernels::ActivationMode activations = kernels::ActivationMode::kAuto;  // on the CPU
+  bool quiet = false;
+};
+Engine make_engine(const EngineRequest& request, const BackendChoice& choice, const Place& place, Session& session);
 Engine make_engine(const ModelOptions& options, const runtime::OpenedModel& model, const BackendChoice& choice,
                    const Place& place, Session& session);
 

@@ -1,5 +1,6 @@
 // shardscope generate: prompts in, streamed text out.
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -231,12 +232,15 @@ void run_group(const GenerateArguments& arguments, const runtime::OpenedModel& m
   const parallel::ShardPlan plan = plan_shards(shard_dimensions(model.config), arguments.tp);
   refuse_too_large(model, plan, shape, engine, place, session);
   const int64_t widest = engine.on_devices() ? 0 : largest_all_reduce_floats(model.config, shape);
+  const std::vector<int64_t> messages =
+      all_reduce_bytes(model.config, backend, std::array{shape.slots}, std::array{shape.max_step_tokens});
   const auto communicator = parallel::make_communicator(
       session.world, {.group_size = arguments.tp,
                       .kind = arguments.model.communicator,
                       .max_floats = std::max(widest, runtime::Sampler::max_exchange_floats(shape.slots)),
                       .oversubscribed = group_place(session.world, place, arguments.tp).oversubscribed,
-                      .on_device = engine.on_device});
+                      .on_device = engine.on_device,
+                      .message_bytes = messages});
   const runtime::RankContext context{backend, *communicator, session.world};
   output.precision = backend.precision();
   if (!arguments.model.quiet()) session.note("loading weights");

@@ -29,6 +29,7 @@ constexpr CommandEntry kCommands[] = {
     {"generate", "runs prompts and streams text", generate_command},
     {"bench", "measures one configuration thoroughly", bench_command},
     {"scale", "sweeps tensor-parallel degrees in one launch and measures each", scale_command},
+    {"comm", "measures the all-reduce: sizes x ways of summing", comm_command},
 };
 
 std::string overview() {

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <filesystem>
 
 #include <fmt/format.h>
 
 #include "kernels/base/error.hpp"
-#include "launch/output.hpp"
 
 namespace shardscope::launch {
 namespace {
@@ -16,23 +14,12 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr std::array kWeights = {"auto"sv, "synthetic"sv};
-constexpr std::array kBackends = {"auto"sv, "cuda"sv, "cpu"sv};
 constexpr std::array kDTypes = {"auto"sv, "fp32"sv, "fp16"sv, "bf16"sv};
 constexpr std::array kActivations = {"auto"sv, "fp32"sv, "int8"sv};
-constexpr std::array kAllReduces = {"auto"sv, "nccl"sv, "mpi"sv, "shm"sv};
+/// In the order of CommunicatorKind.
+constexpr std::array kAllReduces = {"auto"sv, "nccl"sv, "nccl-symmetric"sv, "one-shot"sv, "two-shot"sv,
+                                    "mpi"sv,  "shm"sv};
 constexpr std::array kSwitch = {"on"sv, "off"sv};
-constexpr std::array kProgress = {"auto"sv, "always"sv, "never"sv};
-
-/// Boost reads "-1" as 2^64 - 1.
-uint64_t parse_seed(const std::string& text) {
-  uint64_t seed = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, code] = std::from_chars(text.data(), end, seed);
-  if (code != std::errc() || stop != end) {
-    throw UserError(fmt::format("'{}' is not a whole number from 0 to 2^64 - 1", text), "--seed", "use e.g. 1");
-  }
-  return seed;
-}
 
 }  // namespace
 
@@ -44,10 +31,10 @@ void add_model_options(po::options_description& options) {
   options.add_options()                                                            //
       ("model", po::value<std::string>()->value_name("PATH|NAME"), names.c_str())  //
       ("weights", po::value<std::string>()->default_value("auto")->value_name("KIND"),
-       "auto: the file's, synthetic for named configurations; synthetic: random from --seed")   //
-      ("layers", po::value<int64_t>()->value_name("N"), "cut the model to its first N layers")  //
-      ("backend", po::value<std::string>()->default_value("auto")->value_name("KIND"),
-       "auto (cuda where every rank sees a device that can be used, else cpu), cuda, cpu")  //
+       "auto: the file's, synthetic for named configurations; synthetic: random from --seed")  //
+      ("layers", po::value<int64_t>()->value_name("N"), "cut the model to its first N layers");
+  add_backend_option(options);
+  options.add_options()  //
       ("dtype", po::value<std::string>()->default_value("auto")->value_name("TYPE"),
        "of unquantised weights and, on a GPU, activations: auto (the file's; bf16 for named configurations, fp16 for "
        "block-quantised files), fp32, fp16, bf16")  //
@@ -56,22 +43,18 @@ void add_model_options(po::options_description& options) {
       ("graphs", po::value<std::string>()->default_value("on")->value_name("WHEN"),
        "on a GPU: on (decode steps are captured and replayed), off")  //
       ("cpu-activations", po::value<std::string>()->default_value("auto")->value_name("TYPE"),
-       "inputs of products on block-quantised weights: auto (int8, the faster), fp32, int8")  //
+       "on the cpu: inputs of products on block-quantised weights: auto (int8, the faster), fp32, int8")  //
       ("allreduce", po::value<std::string>()->default_value("auto")->value_name("KIND"),
-       "on a GPU: auto, nccl; on the cpu: auto (measured at start), mpi, shm")  //
+       "auto (measured at start for the messages of this run); on GPUs: nccl, nccl-symmetric, one-shot, two-shot; on "
+       "the cpu: mpi, shm")  //
+      ("oversubscribe-devices", po::bool_switch(),
+       "ranks may share a GPU, for trying things out: sums then are one-shot or two-shot, and times say little")  //
       ("threads", po::value<int64_t>()->value_name("N"),
-       "threads of one rank; default: usable cores of the host / ranks on it")  //
+       "on the cpu: threads of one rank; default: usable cores of the host / ranks on it")  //
       ("seed", po::value<std::string>()->default_value("0")->value_name("N"),
-       "of sampling, prompts, synthetic weights")                                                     //
-      ("dry-run", po::bool_switch(), "print shard plan, memory and bytes per step; load no weights")  //
-      ("timeout", po::value<double>()->default_value(60)->value_name("S"),
-       "seconds without progress of a rank after which the run ends and names it")  //
-      ("progress", po::value<std::string>()->default_value("auto")->value_name("WHEN"),
-       "auto: bars on a terminal when started without a launcher, else lines; always: bars; never")  //
-      ("config", po::value<std::string>()->value_name("FILE"),
-       "options from a file, one 'name = value' a line; those of the command line win")  //
-      ("verbose,v", po::bool_switch(), "say more on standard error")                     //
-      ("help,h", po::bool_switch(), "print this help");
+       "of sampling, prompts, synthetic weights")  //
+      ("dry-run", po::bool_switch(), "print shard plan, memory and bytes per step; load no weights");
+  add_run_options(options);
 }
 
 ModelOptions model_options(const po::variables_map& values, Session& session) {
@@ -84,8 +67,7 @@ ModelOptions model_options(const po::variables_map& values, Session& session) {
   ModelOptions options;
   options.open.model = values["model"].as<std::string>();
   options.open.synthetic = choice("weights", kWeights) == 1;
-  constexpr std::array kBackendKinds = {BackendKind::kAuto, BackendKind::kCuda, BackendKind::kCpu};
-  options.backend = kBackendKinds[choice("backend", kBackends)];
+  options.backend = backend_kind(values);
   const size_t dtype = choice("dtype", kDTypes);
   if (dtype > 0) options.open.dtype = kernels::dtype_named(kDTypes[dtype]);
   const size_t kv_dtype = choice("kv-dtype", kDTypes);
@@ -94,14 +76,11 @@ ModelOptions model_options(const po::variables_map& values, Session& session) {
   constexpr std::array kModes = {kernels::ActivationMode::kAuto, kernels::ActivationMode::kF32,
                                  kernels::ActivationMode::kInt8};
   options.activations = kModes[choice("cpu-activations", kActivations)];
-  constexpr std::array kKinds = {parallel::CommunicatorKind::kAuto, parallel::CommunicatorKind::kAuto,
-                                 parallel::CommunicatorKind::kMpi, parallel::CommunicatorKind::kShm};
-  const size_t all_reduce = choice("allreduce", kAllReduces);
-  options.communicator = kKinds[all_reduce];
-  options.nccl = kAllReduces[all_reduce] == "nccl";
-  choice("progress", kProgress);
-  options.progress =
-      progress_mode(values["progress"].as<std::string>(), session.launcher.use_mpi, errors_on_terminal());
+  options.communicator = static_cast<parallel::CommunicatorKind>(choice("allreduce", kAllReduces));
+  options.shared_devices = values["oversubscribe-devices"].as<bool>();
+  const RunOptions run = run_options(values, session);
+  options.progress = run.progress;
+  options.verbose = run.verbose;
   if (values.count("layers") > 0) {
     options.open.layers = values["layers"].as<int64_t>();
     check_range(*options.open.layers, "--layers", 1, 100'000);
@@ -110,13 +89,6 @@ ModelOptions model_options(const po::variables_map& values, Session& session) {
   options.open.seed = parse_seed(values["seed"].as<std::string>());
   options.dry_run = values["dry-run"].as<bool>();
   options.open.headers_only = options.dry_run;
-  options.verbose = values["verbose"].as<bool>();
-  const double timeout = values["timeout"].as<double>();
-  constexpr double kLongestTimeout = 86'400;
-  if (!(timeout >= 1 && timeout <= kLongestTimeout)) {
-    throw UserError(fmt::format("{} is out of range", timeout), "--timeout", "use 1 to 86400 seconds");
-  }
-  session.world.set_timeout(std::chrono::milliseconds(static_cast<int64_t>(timeout * 1e3)));
   return options;
 }
 

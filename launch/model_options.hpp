@@ -8,7 +8,7 @@
 
 #include "kernels/backend.hpp"
 #include "launch/command_line.hpp"
-#include "launch/progress.hpp"
+#include "launch/run_options.hpp"
 #include "launch/session.hpp"
 #include "parallel/communicator.hpp"
 #include "runtime/model/open_model.hpp"
@@ -16,16 +16,14 @@
 
 namespace shardscope::launch {
 
-enum class BackendKind : uint8_t { kAuto, kCuda, kCpu };
-
 struct ModelOptions {
   runtime::OpenOptions open;
   BackendKind backend = BackendKind::kAuto;
   std::optional<kernels::DType> kv_dtype;  // nullopt: as the activations
   bool graphs = true;                      // on devices
   kernels::ActivationMode activations = kernels::ActivationMode::kAuto;
-  parallel::CommunicatorKind communicator = parallel::CommunicatorKind::kAuto;  // of hosts
-  bool nccl = false;                                                            // asked for by name
+  parallel::CommunicatorKind communicator = parallel::CommunicatorKind::kAuto;
+  bool shared_devices = false;  // --oversubscribe-devices
   std::optional<int64_t> threads;
   bool dry_run = false;
   ProgressMode progress = ProgressMode::kLines;

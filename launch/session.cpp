@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <set>
 
+#include <fmt/format.h>
+
 #include "launch/command_line.hpp"
 
 namespace shardscope::launch {
@@ -39,6 +41,15 @@ runtime::GroupPlace group_place(const parallel::World& world, const Place& place
   const bool shared = std::set<int>(cores.begin(), cores.end()).size() < cores.size();
   return {.cache_bytes = topology::cache_bytes_of(place.host, cores),
           .oversubscribed = shared || busy > place.host.usable_cores()};
+}
+
+std::vector<std::string> place_warnings(const parallel::World& world, const Place& place) {
+  if (!place.oversubscribed) return {};
+  return {
+      fmt::format("ranks > cores: {} ranks with {} thread{} each share {} usable cores; degrees above {} show "
+                  "overhead, not scaling",
+                  world.host_size(), place.threads, place.threads == 1 ? "" : "s", place.host.usable_cores(),
+                  std::max<int64_t>(1, place.host.usable_cores() / place.threads))};
 }
 
 void Session::note(const std::string& line) const {

@@ -24,6 +24,9 @@ struct Place {
 /// What the first `tp` ranks have of this host, each at its place.
 runtime::GroupPlace group_place(const parallel::World& world, const Place& place, int tp);
 
+/// What a measurement at that place has to say of it.
+std::vector<std::string> place_warnings(const parallel::World& world, const Place& place);
+
 /// What every command gets.
 struct Session {
   parallel::World& world;
@@ -42,6 +45,7 @@ Place take_place(const Session& session, std::optional<int64_t> threads);
 
 using Command = int (*)(Session& session, const std::vector<std::string>& arguments);
 int bench_command(Session& session, const std::vector<std::string>& arguments);
+int comm_command(Session& session, const std::vector<std::string>& arguments);
 int generate_command(Session& session, const std::vector<std::string>& arguments);
 int scale_command(Session& session, const std::vector<std::string>& arguments);
 

@@ -1,9 +1,7 @@
 #include "launch/sweep_command.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
-#include <thread>
 
 #include <fmt/format.h>
 
@@ -14,6 +12,7 @@
 #include "launch/interrupt.hpp"
 #include "launch/output.hpp"
 #include "launch/prompts.hpp"
+#include "launch/run_end.hpp"
 #include "launch/sweep_record.hpp"
 #include "runtime/report/comparable.hpp"
 #include "runtime/report/document.hpp"
@@ -28,7 +27,6 @@ namespace {
 using runtime::PointResult;
 
 constexpr const char* kEnd = "end of the sweep";  // what ranks wait for
-constexpr std::chrono::milliseconds kForRank0{900};
 
 std::vector<int32_t> real_prompt(const SweepArguments& arguments, const runtime::OpenedModel& model, Session& session) {
   if (!arguments.prompt_file) return {};
@@ -54,15 +52,6 @@ void print_plan(const SweepArguments& arguments, const runtime::OpenedModel& mod
   }
   if (!arguments.files.json.empty()) report_file(arguments.files.json, arguments.model).finish(document);
   write_out(shards_table(model, sweep.degrees, workload, shape));
-}
-
-std::vector<std::string> warnings_of(const Place& place, const Session& session) {
-  if (!place.oversubscribed) return {};
-  return {
-      fmt::format("ranks > cores: {} ranks with {} thread{} each share {} usable cores; degrees above {} show "
-                  "overhead, not scaling",
-                  session.world.host_size(), place.threads, place.threads == 1 ? "" : "s", place.host.usable_cores(),
-                  std::max<int64_t>(1, place.host.usable_cores() / place.threads))};
 }
 
 /// What shards may take: the host's memory or the cgroup's limit, or less where others have taken of it. 0: unknown.
@@ -149,30 +138,15 @@ void deliver(const SweepRecord::Subject& subject, SweepRecord& record, const std
   if (not_shown) std::rethrow_exception(not_shown);
 }
 
-/// Ends the process's part in the run: on this host no rank says anything after it.
-void say_interrupted(SweepRecord& record, const char* signal, Session& session) {
-  const bool ours = session.world.announce_end(1, std::string("interrupted by ") + signal);
-  const std::string words = record.interrupted(signal);
-  write_error(fmt::format("shardscope: {}{}\n", ours ? "error: " : "", words));
-}
-
-/// What another rank does: leaves rank 0 its time. Of the second that Open MPI gives all ranks, nothing is left once
-/// the first of them has ended. Only then, where rank 0 was not told to end, does this one say why it does.
-void hold_on(const char* signal, Session& session) {
-  std::this_thread::sleep_for(kForRank0);
-  const std::string words = std::string("interrupted by ") + signal;
-  if (!session.world.announce_end(1, words)) return;
-  write_error(fmt::format("shardscope: error: {}, rank {} on {}\n", words, session.world.rank(), session.world.host()));
-}
-
 /// What rank 0 does more than the others: it shows, keeps and writes what is measured.
 void measure_recorded(const SweepRecord::Subject& subject, ReportFiles files, std::vector<std::string> warnings,
                       kernels::Backend& backend, Session& session) {
   const SweepArguments& arguments = subject.arguments;
   SweepRecord record(subject, std::move(files), std::move(warnings));
   // Declared last: when something fails while a signal is being answered, its end comes before that of what it uses.
-  std::optional<InterruptWatch> watch(std::in_place,
-                                      [&](const char* signal) { say_interrupted(record, signal, session); });
+  std::optional<InterruptWatch> watch(std::in_place, [&](const char* signal) {
+    say_interrupted([&](const auto& name) { return record.interrupted(name); }, signal, session);
+  });
   std::vector<PointResult> points;
   try {
     points = run_sweep(session.world, backend, subject.model, arguments.sweep, record.progress());
@@ -251,7 +225,7 @@ void measure(const SweepKind& kind, SweepArguments& arguments, const runtime::Op
     session.world.barrier(kEnd);
     return;
   }
-  std::vector<std::string> warnings = warnings_of(place, session);
+  std::vector<std::string> warnings = place_warnings(session.world, place);
   take_over(arguments, report_json(header, model, sweep, {}), warnings, session);
   for (const std::string& warning : warnings) session.note("warning: " + warning);
   note_files(*files, arguments, session);

@@ -30,12 +30,6 @@ std::vector<runtime::Workload> workloads_of(const po::variables_map& values) {
   return workloads;
 }
 
-double positive(const po::variables_map& values, const char* name, const char* what, const char* remedy) {
-  const auto value = values[name].as<double>();
-  if (value > 0 && std::isfinite(value)) return value;
-  throw UserError(std::string("not a positive ") + what, std::string("--") + name, remedy);
-}
-
 runtime::Protocol protocol_of(const po::variables_map& values, const SweepDefaults& defaults, uint64_t seed) {
   runtime::Protocol protocol = defaults.protocol;
   if (values.count("warmup") > 0) {
@@ -49,13 +43,6 @@ runtime::Protocol protocol_of(const po::variables_map& values, const SweepDefaul
   protocol.max_seconds = positive(values, "max-seconds", "number of seconds", "use e.g. 60");
   protocol.seed = seed;
   return protocol;
-}
-
-std::string text_of(const po::variables_map& values, const char* name) {
-  if (values.count(name) == 0) return "";
-  auto text = values[name].as<std::string>();
-  if (text.empty()) throw UserError("an empty name", std::string("--") + name, "name a file, or leave the option out");
-  return text;
 }
 
 /// A name for the file however it is reached; files that do not exist yet have one, too.
@@ -139,15 +126,9 @@ SweepArguments sweep_arguments(const po::variables_map& values, const SweepDefau
   if (values.count("prompt-file") > 0) arguments.prompt_file = values["prompt-file"].as<std::string>();
   arguments.samples = values["samples"].as<bool>();
   arguments.files = {
-      .json = text_of(values, "json"), .csv = text_of(values, "csv"), .resume = text_of(values, "resume")};
+      .json = file_named(values, "json"), .csv = file_named(values, "csv"), .resume = file_named(values, "resume")};
   check_files(arguments.files);
-  for (const char* input : {"config", "prompt-file"}) {
-    const std::string name = values.count(input) > 0 ? values[input].as<std::string>() : "";
-    for (const std::string& report : {arguments.files.json, arguments.files.csv}) {
-      if (!is_file(name) || !is_file(report) || !overwrites(report, resolved(name))) continue;
-      throw UserError(fmt::format("the report would overwrite what --{} reads", input), report, "name another file");
-    }
-  }
+  check_inputs(arguments.files, values, {"config", "prompt-file"});
   if (arguments.samples && arguments.files.json.empty()) {
     throw UserError("the samples are part of the report alone", "--samples", "add --json FILE");
   }
@@ -176,6 +157,31 @@ std::vector<int> sweep_degrees(const po::variables_map& values, const SweepDefau
                     fmt::format("start more ranks (mpirun -np {} …) or use degrees up to {}", degrees.back(), ranks));
   }
   return degrees;
+}
+
+double positive(const po::variables_map& values, const char* name, const char* what, const char* remedy) {
+  const auto value = values[name].as<double>();
+  if (value > 0 && std::isfinite(value)) return value;
+  throw UserError(std::string("not a positive ") + what, std::string("--") + name, remedy);
+}
+
+std::string file_named(const po::variables_map& values, const char* option) {
+  if (values.count(option) == 0) return "";
+  auto text = values[option].as<std::string>();
+  if (text.empty())
+    throw UserError("an empty name", std::string("--") + option, "name a file, or leave the option out");
+  return text;
+}
+
+void check_inputs(const SweepFiles& files, const po::variables_map& values,
+                  std::initializer_list<const char*> options) {
+  for (const char* input : options) {
+    const std::string name = values.count(input) > 0 ? values[input].as<std::string>() : "";
+    for (const std::string& report : {files.json, files.csv}) {
+      if (!is_file(name) || !is_file(report) || !overwrites(report, resolved(name))) continue;
+      throw UserError(fmt::format("the report would overwrite what --{} reads", input), report, "name another file");
+    }
+  }
 }
 
 void check_files(const SweepFiles& files) {

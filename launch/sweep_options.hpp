@@ -1,6 +1,7 @@
 // The options of `bench` and `scale`: what is measured, by which rules, and where the report goes.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,6 +44,15 @@ SweepArguments sweep_arguments(const po::variables_map& values, const SweepDefau
 
 /// --tp, or the command's default. dry_run: degrees beyond the ranks are welcome. Throws UserError.
 std::vector<int> sweep_degrees(const po::variables_map& values, const SweepDefaults& defaults, int ranks, bool dry_run);
+
+/// The value of that option, a finite number above 0. Throws UserError with `what` it should be and the remedy.
+double positive(const po::variables_map& values, const char* name, const char* what, const char* remedy);
+
+/// The value of that option; empty: not given. Throws UserError for an empty one.
+std::string file_named(const po::variables_map& values, const char* option);
+
+/// Throws UserError where a report would overwrite a file that one of these options reads.
+void check_inputs(const SweepFiles& files, const po::variables_map& values, std::initializer_list<const char*> options);
 
 /// Throws UserError where the files' names, or their .partial names, would overwrite each other or what is to be read.
 void check_files(const SweepFiles& files);

@@ -38,6 +38,28 @@ int64_t crossover(const std::vector<Rung>& rungs, const Better& better) {
       std::sqrt(static_cast<double>(rungs[first - 1].floats) * static_cast<double>(rungs[first].floats)));
 }
 
+/// For the report, on rank 0: it measured, and it decided.
+SumChoices choices_of(std::span<const Rung> rungs, int64_t two_shot_from, int64_t mpi_from, int64_t max_floats) {
+  constexpr std::array kNames = {"shm one-shot", "shm two-shot", "mpi"};
+  constexpr int64_t kFloat = sizeof(float);
+  SumChoices choices;
+  for (const Rung& rung : rungs) {
+    for (int way = 0; way < kWays; ++way) {
+      choices.measured.push_back({rung.floats * kFloat, kNames[way], rung.median_us[way]});
+    }
+  }
+  const auto choose = [&](int64_t from, int64_t until, Way way) {
+    if (from < until) choices.choices.push_back({from * kFloat, kNames[way]});
+  };
+  const int64_t end = max_floats + 1;
+  mpi_from = std::min(mpi_from, end);
+  two_shot_from = std::min(two_shot_from, mpi_from);
+  choose(0, two_shot_from, kOneShot);
+  choose(two_shot_from, mpi_from, kTwoShot);
+  choose(mpi_from, end, kMpi);
+  return choices;
+}
+
 }  // namespace
 
 AutoCommunicator::AutoCommunicator(World& world, MPI_Comm group, const CommunicatorOptions& options)
@@ -89,6 +111,7 @@ void AutoCommunicator::measure() {
   tell();
   shm_.set_two_shot_from(decision.two_shot_from);
   mpi_from_ = decision.mpi_from;
+  choices_ = choices_of(rungs, decision.two_shot_from, decision.mpi_from, max_floats_);
 }
 
 void AutoCommunicator::all_reduce(std::span<float> data) {

@@ -22,6 +22,7 @@ class AutoCommunicator final : public Communicator {
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override { shm_.all_gather(mine, all); }
   void broadcast(std::span<std::byte> data, int root) override { shm_.broadcast(data, root); }
   void barrier() override { shm_.barrier(); }
+  SumChoices sum_choices() const override { return choices_; }
 
  private:
   void measure();
@@ -30,6 +31,7 @@ class AutoCommunicator final : public Communicator {
   MpiCommunicator mpi_;
   int64_t max_floats_ = 0;
   int64_t mpi_from_ = 0;
+  SumChoices choices_;
 };
 
 }  // namespace shardscope::parallel

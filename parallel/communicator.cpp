@@ -2,6 +2,7 @@
 #include "parallel/communicator.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -45,6 +46,10 @@ std::unique_ptr<Communicator> make_host_communicator(World& world, const Communi
     case CommunicatorKind::kMpi:
       return std::make_unique<MpiCommunicator>(world, group, options);
     case CommunicatorKind::kAuto:
+    case CommunicatorKind::kNccl:
+    case CommunicatorKind::kNcclSymmetric:
+    case CommunicatorKind::kOneShot:
+    case CommunicatorKind::kTwoShot:
       if (one_host) return std::make_unique<AutoCommunicator>(world, group, options);
       return std::make_unique<MpiCommunicator>(world, group, options);
   }
@@ -52,6 +57,19 @@ std::unique_ptr<Communicator> make_host_communicator(World& world, const Communi
 }
 
 }  // namespace
+
+std::string_view communicator_name(CommunicatorKind kind) {
+  constexpr std::array kNames = {"auto", "nccl", "nccl-symmetric", "one-shot", "two-shot", "mpi", "shm"};
+  return kNames.at(static_cast<size_t>(kind));
+}
+
+bool sums_on_hosts(CommunicatorKind kind) {
+  return kind == CommunicatorKind::kMpi || kind == CommunicatorKind::kShm;
+}
+
+bool sums_on_devices(CommunicatorKind kind) {
+  return kind != CommunicatorKind::kAuto && !sums_on_hosts(kind);
+}
 
 void Communicator::all_reduce(const kernels::Activations& data) {
   require(data.dtype == kernels::DType::kF32, "all_reduce: activations in the host's memory are fp32");
@@ -62,6 +80,7 @@ std::unique_ptr<Communicator> make_communicator(World& world, const Communicator
   const int size = options.group_size;
   require(size >= 1 && size <= world.size(), "make_communicator: group larger than the world");
   require(world.rank() < size, "make_communicator: called by a rank outside the group");
+  require(options.on_device || !sums_on_devices(options.kind), "make_communicator: sums on devices without devices");
   if (size == 1) return std::make_unique<SingleCommunicator>();
   const bool one_host = share_a_host(world, size);
   if (options.kind == CommunicatorKind::kShm && !one_host) {
@@ -69,7 +88,7 @@ std::unique_ptr<Communicator> make_communicator(World& world, const Communicator
                     "use --allreduce mpi or auto");
   }
   std::unique_ptr<Communicator> host = make_host_communicator(world, options, one_host);
-  return options.on_device ? options.on_device(world, std::move(host)) : std::move(host);
+  return options.on_device ? options.on_device(world, std::move(host), options) : std::move(host);
 }
 
 }  // namespace shardscope::parallel

@@ -14,18 +14,21 @@
 #include "kernels/cuda/backend_options.hpp"
 #include "kernels/cuda/device_facts.hpp"
 #include "parallel/communicator.hpp"
+#include "parallel/sum_bench.hpp"
 #include "parallel/world.hpp"
 
 namespace shardscope::parallel {
 
 /// Changes with what program and library hand to each other: they have to be of one build.
 inline constexpr uint64_t kCudaLibraryLayout =
-    ((((1 * 4096 + sizeof(cuda::BackendOptions)) * 4096 + sizeof(cuda::DeviceFacts)) * 64 +
-      sizeof(kernels::Activations)) *
+    (((((1 * 4096 + sizeof(cuda::BackendOptions)) * 4096 + sizeof(cuda::DeviceFacts)) * 64 +
+       sizeof(kernels::Activations)) *
+          256 +
+      sizeof(kernels::NormedInput)) *
          256 +
-     sizeof(kernels::NormedInput)) *
+     sizeof(kernels::Step)) *
         256 +
-    sizeof(kernels::Step);
+    sizeof(CommunicatorOptions);
 
 struct CudaLibrary {
   uint64_t layout = kCudaLibraryLayout;  // first: what follows may be of another build
@@ -39,7 +42,12 @@ struct CudaLibrary {
   /// Sums on the backend's device; everything else by `host`. Collective over the group of `host`. Both it and the
   /// backend's recordings end before the backend; the recordings first.
   std::unique_ptr<Communicator> (*make_communicator)(World& world, std::unique_ptr<Communicator> host,
-                                                     kernels::Backend& backend) = nullptr;
+                                                     kernels::Backend& backend,
+                                                     const CommunicatorOptions& options) = nullptr;
+  /// Of the group of `host`, on the backend's device. Collective; ends before the backend. The kind of the options says
+  /// which ways are opened: kAuto all.
+  std::unique_ptr<SumBench> (*make_sum_bench)(World& world, std::unique_ptr<Communicator> host,
+                                              kernels::Backend& backend, const CommunicatorOptions& options) = nullptr;
   /// Name to version: "cuBLASLt", "NCCL", and of the runtime and the driver.
   std::map<std::string, std::string> (*versions)() = nullptr;
 };

@@ -168,6 +168,10 @@ void World::set_timeout(std::chrono::milliseconds timeout) {
   state_->patrol.set_timeout(timeout);
 }
 
+std::chrono::milliseconds World::timeout() const {
+  return state_->watch.timeout();
+}
+
 int64_t World::at_failure(std::function<void()> act) {
   state_->at_failure.emplace(state_->next_at_failure, std::move(act));
   return state_->next_at_failure++;

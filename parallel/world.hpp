@@ -41,6 +41,7 @@ class World {
   std::string mpi_version() const;  // empty without MPI
 
   void set_timeout(std::chrono::milliseconds timeout);
+  std::chrono::milliseconds timeout() const;
 
   /// Says on the board that this rank lives and what it is doing; cheap enough for once a layer. `doing` must have
   /// static lifetime. Now and then it also looks at the other ranks of this host, so that one that stopped is found

@@ -7,6 +7,7 @@
 
 #include "kernels/base/error.hpp"
 #include "runtime/model/slice.hpp"
+#include "runtime/resident_weights.hpp"
 
 namespace shardscope::runtime {
 namespace {
@@ -79,84 +80,6 @@ int64_t workspace_bytes(const Widths& widths, const DecoderOptions& options) {
          rows * widths.vocab * kernels::facts(DType::kF32).block_bytes;
 }
 
-struct LayerWeights {
-  std::unique_ptr<kernels::Vector> attention_norm;
-  std::unique_ptr<kernels::Matrix> qkv;
-  std::unique_ptr<kernels::Vector> qkv_bias;
-  std::unique_ptr<kernels::Matrix> attention_out;
-  std::unique_ptr<kernels::Vector> attention_out_bias;
-  std::unique_ptr<kernels::Vector> ffn_norm;
-  std::unique_ptr<kernels::Matrix> gate_up;
-  std::unique_ptr<kernels::Vector> gate_up_bias;
-  std::unique_ptr<kernels::Matrix> down;
-  std::unique_ptr<kernels::Vector> down_bias;
-};
-
-/// Reads a rank's slices into the backend.
-class Loader {
- public:
-  Loader(const ModelConfig& config, const WeightSource& source, const parallel::ShardPlan& plan,
-         const DecoderOptions& options, RankContext context)
-      : config_(config),
-        source_(source),
-        plan_(plan),
-        options_(options),
-        rank_(context.communicator.rank()),
-        context_(context) {}
-
-  std::unique_ptr<kernels::Matrix> matrix(std::initializer_list<Role> roles, int64_t layer) {
-    std::vector<kernels::MatrixPart> parts;
-    std::vector<std::pair<WeightId, WeightSlice>> slices;
-    for (Role role : roles) {
-      const WeightId id{role, layer};
-      const DType dtype = source_.dtype(id);
-      const WeightSlice slice = slice_of(config_, role, dtype, plan_, rank_);
-      parts.push_back({.name = std::string(rule_of(role).hf_name),
-                       .dtype = dtype,
-                       .rows = slice.rows.size(),
-                       .columns = slice.columns.size()});
-      slices.emplace_back(id, slice);
-    }
-    return context_.backend.load_matrix(parts, [&](int64_t part, Range rows, std::span<std::byte> out) {
-      context_.world.progress("loading weights");
-      const auto& [id, slice] = slices[static_cast<size_t>(part)];
-      source_.read(id, {slice.rows.begin + rows.begin, slice.rows.begin + rows.end}, slice.columns, out);
-      bytes_ += static_cast<int64_t>(out.size());
-      if (options_.loaded) options_.loaded(bytes_);
-    });
-  }
-
-  /// The roles' slices one after another as one fp32 vector; null where the model has none of them.
-  std::unique_ptr<kernels::Vector> vector(std::initializer_list<Role> roles, int64_t layer, bool present = true) {
-    if (!present) return nullptr;
-    std::vector<float> values;
-    for (Role role : roles) {
-      const WeightId id{role, layer};
-      const DType dtype = source_.dtype(id);
-      const WeightSlice slice = slice_of(config_, role, dtype, plan_, rank_);
-      if (slice.empty()) continue;
-      std::vector<std::byte> stored(static_cast<size_t>(slice.bytes(dtype)));
-      source_.read(id, slice.rows, slice.columns, stored);
-      const size_t before = values.size();
-      values.resize(before + static_cast<size_t>(slice.columns.size()));
-      kernels::dequantise_row(dtype, stored, std::span(values).subspan(before));
-    }
-    bytes_ += static_cast<int64_t>(values.size() * sizeof(float));
-    return values.empty() ? nullptr : context_.backend.load_vector(values);
-  }
-
-  int64_t bytes() const { return bytes_; }
-
- private:
-  const ModelConfig& config_;
-  const WeightSource& source_;
-  const parallel::ShardPlan& plan_;
-  const DecoderOptions& options_;
-  int rank_;
-  RankContext context_;
-  int64_t bytes_ = 0;
-};
-
 kernels::KvShape kv_shape(const ModelConfig& config, const parallel::RankShard& shard, const DecoderOptions& options) {
   return {.layers = config.layers,
           .slots = options.slots,
@@ -176,13 +99,9 @@ struct Decoder::State {
   kernels::HeadLayout heads;
   std::vector<float> frequencies;
 
-  std::unique_ptr<kernels::Matrix> embedding;
-  std::unique_ptr<kernels::Matrix> head;  // null when tied: the embedding serves
-  std::unique_ptr<kernels::Vector> final_norm;
-  std::vector<LayerWeights> layers;
-  std::unique_ptr<kernels::KvCache> cache;
+  ResidentWeights weights;
   std::vector<const kernels::Matrix*> every_step;
-  int64_t weight_bytes = 0;
+  std::unique_ptr<kernels::KvCache> cache;
   const char* doing = "decode";  // in the step that runs
 
   /// The four buffers of kHiddenBuffers: what a norm reads and writes.
@@ -200,40 +119,12 @@ struct Decoder::State {
   std::unique_ptr<kernels::ActivationBuffer> logits;     // [logit rows, vocab rows of the rank]
   std::unique_ptr<kernels::StepRecordings> recordings;   // declared last: goes first
 
-  void load(const WeightSource& source, const parallel::ShardPlan& plan);
   void make_buffers();
-  Hidden make_hidden(int64_t rows) const;
+  /// summed: the communicator sums in its residual and partial.
+  Hidden make_hidden(int64_t rows, bool summed) const;
   /// The operations of a step on so many rows, and what is left: logits of `wanted` of them.
   Activations enqueue(int64_t rows, int64_t wanted, bool every_row);
 };
-
-void Decoder::State::load(const WeightSource& source, const parallel::ShardPlan& plan) {
-  Loader loader(config, source, plan, options, context);
-  embedding = loader.matrix({Role::kEmbedding}, -1);
-  if (!config.tied_embeddings) head = loader.matrix({Role::kHead}, -1);
-  final_norm = loader.vector({Role::kFinalNorm}, -1);
-  for (int64_t layer = 0; layer < config.layers; ++layer) {
-    LayerWeights weights;
-    weights.attention_norm = loader.vector({Role::kAttentionNorm}, layer);
-    weights.qkv = loader.matrix({Role::kQuery, Role::kKey, Role::kValue}, layer);
-    weights.qkv_bias =
-        loader.vector({Role::kQueryBias, Role::kKeyBias, Role::kValueBias}, layer, config.attention_in_bias);
-    weights.attention_out = loader.matrix({Role::kAttentionOut}, layer);
-    weights.attention_out_bias = loader.vector({Role::kAttentionOutBias}, layer, config.attention_out_bias);
-    weights.ffn_norm = loader.vector({Role::kFfnNorm}, layer);
-    weights.gate_up = loader.matrix({Role::kGate, Role::kUp}, layer);
-    weights.gate_up_bias = loader.vector({Role::kGateBias, Role::kUpBias}, layer, config.mlp_bias);
-    weights.down = loader.matrix({Role::kDown}, layer);
-    weights.down_bias = loader.vector({Role::kDownBias}, layer, config.mlp_bias);
-    for (const kernels::Matrix* matrix :
-         {weights.qkv.get(), weights.attention_out.get(), weights.gate_up.get(), weights.down.get()}) {
-      every_step.push_back(matrix);
-    }
-    layers.push_back(std::move(weights));
-  }
-  every_step.push_back(head ? head.get() : embedding.get());
-  weight_bytes = loader.bytes();
-}
 
 Decoder::Decoder(const ModelConfig& config, const WeightSource& source, const parallel::ShardPlan& plan,
                  const DecoderOptions& options, RankContext context) {
@@ -253,7 +144,11 @@ Decoder::Decoder(const ModelConfig& config, const WeightSource& source, const pa
                                                       .rotary_dims = config.head_dim},
                                             .frequencies = inverse_frequencies(config.rope, config.head_dim)});
   State& s = *state_;
-  s.load(source, plan);
+  s.weights = load_weights({config, source, plan, rank}, context.backend, [&](int64_t bytes) {
+    context.world.progress("loading weights");
+    if (options.loaded) options.loaded(bytes);
+  });
+  s.every_step = s.weights.read_every_step();
   require(context.backend.precision() == options.precision, "decoder: the backend has another precision");
   s.cache = context.backend.make_kv_cache(kv_shape(config, shard, options));
   s.make_buffers();
@@ -261,20 +156,21 @@ Decoder::Decoder(const ModelConfig& config, const WeightSource& source, const pa
 
 Decoder::~Decoder() = default;
 
-Decoder::State::Hidden Decoder::State::make_hidden(int64_t rows) const {
+Decoder::State::Hidden Decoder::State::make_hidden(int64_t rows, bool summed) const {
   kernels::Backend& backend = context.backend;
-  return {.residual = backend.make_activations(rows, widths.hidden),
-          .sum = backend.make_activations(rows, widths.hidden),
-          .partial = backend.make_activations(rows, widths.hidden),
-          .normed = backend.make_activations(rows, widths.hidden)};
+  const auto make = [&](bool of_sums) {
+    return of_sums ? context.communicator.make_summed(backend, rows, widths.hidden)
+                   : backend.make_activations(rows, widths.hidden);
+  };
+  return {.residual = make(summed), .sum = make(false), .partial = make(summed), .normed = make(false)};
 }
 
 void Decoder::State::make_buffers() {
   kernels::Backend& backend = context.backend;
   const int64_t tokens = backend.padded_tokens(options.max_step_tokens, true);
   const int64_t rows = backend.padded_tokens(options.most_logit_rows(), true);
-  hidden = make_hidden(tokens);
-  selected = make_hidden(rows);
+  hidden = make_hidden(tokens, true);
+  selected = make_hidden(rows, false);
   qkv = backend.make_activations(tokens, widths.qkv);
   attention = backend.make_activations(tokens, widths.attention.width);
   gated = backend.make_activations(tokens, widths.ffn.width);
@@ -300,41 +196,47 @@ Activations Decoder::State::enqueue(int64_t rows, int64_t wanted, bool every_row
     return {residual, &partial, weight.get(), config.norm_epsilon, sum, normed};
   };
 
-  backend.embed(*embedding, shard.vocab.begin, residual);
+  backend.embed(*weights.embedding, shard.vocab.begin, residual);
   context.communicator.all_reduce(residual);  // each rank filled in the rows of its own part of the vocabulary
+  kernels::NormedInput input = norm(weights.layers.front().attention_norm);
+  input.addend = nullptr;  // nothing was added yet
   for (int64_t index = 0; index < config.layers; ++index) {
-    const LayerWeights& layer = layers[static_cast<size_t>(index)];
+    const LayerWeights& layer = weights.layers[static_cast<size_t>(index)];
     context.world.progress(doing);
-    kernels::NormedInput input = norm(layer.attention_norm);
-    if (index == 0) input.addend = nullptr;  // nothing was added yet
     backend.multiply(*layer.qkv, input, layer.qkv_bias.get(), own_qkv);
     if (index > 0) std::swap(residual, sum);
     backend.append_and_attend(own_qkv, heads, *cache, index, own_heads);
     backend.multiply(*layer.attention_out, widths.attention.of_layer(attended, index), layer.attention_out_bias.get(),
                      partial);
-    context.communicator.all_reduce(partial);
-    backend.gated_multiply(*layer.gate_up, norm(layer.ffn_norm), layer.gate_up_bias.get(), own_ffn);
+    input = norm(layer.ffn_norm);
+    context.communicator.all_reduce(input);
+    backend.gated_multiply(*layer.gate_up, input, layer.gate_up_bias.get(), own_ffn);
     std::swap(residual, sum);
     backend.multiply(*layer.down, widths.ffn.of_layer(ffn, index), layer.down_bias.get(), partial);
-    context.communicator.all_reduce(partial);
+    const bool last = index + 1 == config.layers;
+    input = norm(last ? weights.final_norm : weights.layers[static_cast<size_t>(index) + 1].attention_norm);
+    if (last && !every_row) {
+      context.communicator.all_reduce(partial);  // the norm is of the wanted rows alone
+    } else {
+      context.communicator.all_reduce(input);
+    }
   }
 
   const int64_t logit_rows = every_row ? rows : wanted;
   const Activations out = first_rows(logits, logit_rows);
   if (wanted == 0) return out;
-  kernels::NormedInput input = norm(final_norm);
   const Activations picked = first_rows(selected.partial, logit_rows);
   if (!every_row) {
     input = {first_rows(selected.residual, logit_rows),
              &picked,
-             final_norm.get(),
+             weights.final_norm.get(),
              config.norm_epsilon,
              first_rows(selected.sum, logit_rows),
              first_rows(selected.normed, logit_rows)};
     backend.select_rows(residual, input.residual);
     backend.select_rows(partial, picked);
   }
-  backend.multiply(head ? *head : *embedding, input, nullptr, out);
+  backend.multiply(weights.output_head(), input, nullptr, out);
   backend.prepare_candidates(out, intersection(shard.vocab, {0, options.valid_vocab_of(config)}).size(),
                              shard.vocab.begin);
   return out;
@@ -385,18 +287,13 @@ MemoryBytes Decoder::memory() const {
     }
   }
   for (const auto* buffer : {&s.qkv, &s.attention, &s.gated, &s.logits}) workspace += (*buffer)->bytes();
-  return {.weights = s.weight_bytes, .kv = s.cache->bytes(), .workspace = workspace};
+  return {.weights = s.weights.bytes, .kv = s.cache->bytes(), .workspace = workspace};
 }
 
 MemoryBytes planned_memory(const ModelConfig& config, const WeightSource& source, const parallel::ShardPlan& plan,
                            const DecoderOptions& options, int rank) {
   MemoryBytes memory;
-  for (const WeightId id : expected_weights(config)) {
-    const DType dtype = source.dtype(id);
-    const WeightSlice slice = slice_of(config, id.role, dtype, plan, rank);
-    // Vectors are kept in fp32, matrices as stored.
-    memory.weights += rule_of(id.role).vector ? slice.bytes(DType::kF32) : slice.bytes(dtype);
-  }
+  memory.weights = stored_bytes(announced_weights({config, source, plan, rank}));
   const kernels::KvShape shape = kv_shape(config, plan.ranks.at(static_cast<size_t>(rank)), options);
   constexpr int64_t kKeysAndValues = 2;
   memory.kv = kKeysAndValues * shape.layers * shape.slots * shape.kv_heads * shape.positions * shape.head_dim *
@@ -418,6 +315,15 @@ int64_t planned_group_bytes(const ModelConfig& config, const WeightSource& sourc
 int64_t largest_all_reduce_floats(const ModelConfig& config, const DecoderOptions& options) {
   constexpr int64_t kMostRowPadding = 16;  // rows begin on cache lines
   return options.max_step_tokens * (config.hidden + kMostRowPadding);
+}
+
+std::vector<int64_t> all_reduce_bytes(const ModelConfig& config, const kernels::Backend& backend,
+                                      std::span<const int64_t> decoding, std::span<const int64_t> prefill) {
+  const int64_t row = config.hidden * kernels::facts(backend.precision().activations).block_bytes;
+  std::vector<int64_t> bytes;
+  for (const int64_t sequences : decoding) bytes.push_back(backend.padded_tokens(sequences, true) * row);
+  for (const int64_t tokens : prefill) bytes.push_back(backend.padded_tokens(tokens, false) * row);
+  return bytes;
 }
 
 }  // namespace shardscope::runtime

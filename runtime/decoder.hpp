@@ -72,14 +72,19 @@ class Decoder {
   std::unique_ptr<State> state_;
 };
 
-/// Memory of rank `rank` without loading anything. Weights and KV are exact; the workspace leaves out the padding of
-/// rows to cache lines.
+/// Memory of rank `rank` without loading anything. Weights, as stored, and KV are exact; the workspace leaves out the
+/// padding of rows to cache lines.
 MemoryBytes planned_memory(const ModelConfig& config, const WeightSource& source, const parallel::ShardPlan& plan,
                            const DecoderOptions& options, int rank);
 
 /// planned_memory of all ranks together.
 int64_t planned_group_bytes(const ModelConfig& config, const WeightSource& source, const parallel::ShardPlan& plan,
                             const DecoderOptions& options);
+
+/// Bytes of the sums of activations that steps of so many tokens make over the ranks of a group on devices, for
+/// CommunicatorOptions::message_bytes. decoding: sequences of steps that decode; prefill: tokens of the others.
+std::vector<int64_t> all_reduce_bytes(const ModelConfig& config, const kernels::Backend& backend,
+                                      std::span<const int64_t> decoding, std::span<const int64_t> prefill);
 
 /// The most floats that a step of the decoder sums over the ranks: for CommunicatorOptions::max_floats.
 int64_t largest_all_reduce_floats(const ModelConfig& config, const DecoderOptions& options);

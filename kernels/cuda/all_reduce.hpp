@@ -1,44 +1,21 @@
-// One-shot all-reduce of small messages among the GPUs that can address each other's memory: each rank pushes its data
-// into every peer's inbox and polls its own. Host side: what a rank holds, arguments and launch. Who allocates the
-// inboxes and how their addresses become known (one process: peer access; several: IPC) is the caller's.
+// All-reduces of small messages among the GPUs that can address each other's memory: each rank pushes data into its
+// peers' inboxes and polls its own. Host side: arguments and launch.
+//
+// one-shot: every rank gets all ranks' data and adds them itself; one trip, 2 (ranks - 1) times the data sent.
+// two-shot: every rank adds one part of the elements for all and sends the sums; two trips, 4 (ranks - 1) / ranks
+// times.
 #pragma once
 
 #include <cuda_runtime.h>
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/peer_rank.hpp"
 #include "kernels/dtype.hpp"
 
 namespace shardscope::cuda {
 
-inline constexpr int kMaxOneShotRanks = 8;
-
-/// In each rank's own device memory; zero-filled once, before any rank's first call.
-struct OneShotState {
-  uint32_t calls;            // finished so far; modulo 2^32
-  uint32_t finished_blocks;  // of the call that runs
-  uint32_t failure;          // 0, or 1 + the rank whose data did not come in time. Not 0: later calls do nothing
-  uint32_t unused;
-};
-
-/// What one rank needs for its calls. All ranks have the same number of ranks and capacity.
-struct OneShotRank {
-  int rank = 0;
-  int ranks = 1;                                  // 1 to kMaxOneShotRanks
-  int64_t capacity_bytes = 0;                     // of data, a multiple of 4
-  std::array<void*, kMaxOneShotRanks> inboxes{};  // of each rank, as this device addresses them
-  OneShotState* state = nullptr;                  // this rank's
-  const uint32_t* abort_word = nullptr;           // host memory that the device can read, or null; not 0: waits give up
-  uint64_t wait_ns = 0;                           // how long a thread waits for its peers' data before it gives up
-};
-
-/// Bytes of an inbox: twice, for each rank, 8 bytes (4 of data, 4 of flag) for each 4 bytes of capacity. Aligned to 8,
-/// zero-filled before any rank's first call.
-constexpr int64_t one_shot_inbox_bytes(int ranks, int64_t capacity_bytes) {
-  return 2 * int64_t{ranks} * capacity_bytes / 4 * 8;
-}
+enum class Shots : uint8_t { kOne, kTwo };
 
 struct AllReduce {
   kernels::DType dtype = kernels::DType::kF32;  // fp32, fp16 or bf16
@@ -49,12 +26,43 @@ struct AllReduce {
 };
 
 /// out = the sum of all ranks' x, added in fp32 in the order of the ranks and rounded once: the same bits on every
-/// rank. Every rank makes the same calls (dtype and count) in the same order, each on one stream, and every kernel
-/// between two calls on that stream calls grid_dependency_wait or is launched without `programmatic`. The kernels of
-/// all ranks must be able to run at the same time; each takes at most one block a multiprocessor. Enqueued on `stream`,
-/// does not wait. If a peer's data does not come, the kernel ends, `out` is undefined and state->failure says which
-/// rank it waited for; then inboxes and states of all ranks have to be cleared together. cudaErrorInvalidValue for
-/// arguments that the comments above do not allow. No elements: nothing to do, and no call is counted.
-[[nodiscard]] cudaError_t all_reduce_one_shot(const OneShotRank& rank, const AllReduce& arguments, cudaStream_t stream);
+/// rank, whichever `shots`. Every rank makes the same calls (function, shots, dtype and count) in the same order, each
+/// on one stream, and every kernel between two calls on that stream calls grid_dependency_wait or is launched without
+/// `programmatic`. The kernels of all ranks must be able to run at the same time; each takes at most one block a
+/// multiprocessor. Enqueued on `stream`, does not wait. If a peer's data does not come, the kernel ends, `out` is
+/// undefined and state->failure says which rank it waited for; then inboxes and states of all ranks have to be cleared
+/// together. cudaErrorInvalidValue for arguments that the comments above do not allow. No elements: nothing to do, and
+/// no call is counted.
+[[nodiscard]] cudaError_t all_reduce(const PeerRank& rank, Shots shots, const AllReduce& arguments,
+                                     cudaStream_t stream);
+
+/// Rows of activations that all ranks hold parts of, with the residual's addition and the norm behind the sum.
+struct AllReduceNorm {
+  kernels::DType dtype = kernels::DType::kF32;  // of all but the weight: fp32, fp16 or bf16
+  int64_t rows = 0;
+  int64_t columns = 0;      // 1 to all_reduce_norm_columns(dtype)
+  const void* x = nullptr;  // [rows][columns], rows x_stride elements apart; all ranks the same strides
+  int64_t x_stride = 0;
+  const void* residual = nullptr;  // [rows][columns], the same on all ranks
+  int64_t residual_stride = 0;
+  const float* weight = nullptr;  // [columns]; may be read before the kernel before has ended
+  float epsilon = 0;
+  void* sum = nullptr;  // [rows][columns]; may be residual or x
+  int64_t sum_stride = 0;
+  void* normed = nullptr;  // [rows][columns]; may be x or residual, not sum
+  int64_t normed_stride = 0;
+  bool programmatic = false;
+};
+
+/// The widest rows that all_reduce_norm takes (by up to 16 blocks: of a device with fewer multiprocessors only narrower
+/// ones).
+int64_t all_reduce_norm_columns(kernels::DType dtype);
+
+/// sum = residual + the sum of all ranks' x, added in fp32 and rounded once; normed = sum / sqrt(mean(sum^2) + epsilon)
+/// * weight, row by row, the same bits on every rank. Otherwise as all_reduce, of rows * columns elements (what lies
+/// between rows is neither sent nor written); one call, one launch. Row starts aligned to 4 bytes; the capacity has to
+/// hold rows of whole 4 bytes.
+[[nodiscard]] cudaError_t all_reduce_norm(const PeerRank& rank, Shots shots, const AllReduceNorm& arguments,
+                                          cudaStream_t stream);
 
 }  // namespace shardscope::cuda

@@ -17,6 +17,7 @@
 #include "kernels/cuda/resident.hpp"
 #include "kernels/cuda/rope_append.hpp"
 #include "kernels/cuda/rows.hpp"
+#include "kernels/cuda/weight_memory.hpp"
 
 namespace shardscope::cuda {
 
@@ -56,12 +57,18 @@ class AttentionWorkspaces {
   std::vector<Entry> entries_;
 };
 
+/// The norm, unless a collective has made it.
+ProductInput input_of(const kernels::NormedInput& x) {
+  return x.ready ? ProductInput{x.normed} : ProductInput{x.residual, &x};
+}
+
 class Implementation final : public CudaBackend {
  public:
   explicit Implementation(const BackendOptions& options)
       : options_(options),
         device_(options),
-        uploader_(device_, options.upload_bytes),
+        weight_memory_(device_),
+        uploader_(device_, weight_memory_, options.upload_bytes),
         products_(device_, options.scratch_bytes),
         logits_(device_),
         step_done_(make_event(device_.where())),
@@ -74,11 +81,14 @@ class Implementation final : public CudaBackend {
                        options_.graphs ? "decode steps as graphs" : "no graphs");
   }
   cudaStream_t lend_stream() override { return device_.lend_stream(); }
+  cudaStream_t stream() override { return device_.stream(); }
+  bool programmatic() override { return device_.programmatic(); }
   int device() const override { return device_.ordinal(); }
   void watch(std::function<void()> check, std::function<void()> abort) override {
     device_.watch(std::move(check), std::move(abort));
   }
   void forget_watches() override { device_.forget_watches(); }
+  void exchange_candidates_by(CandidatesExchange exchange) override { logits_.exchange_by(std::move(exchange)); }
 
   kernels::Precision precision() const override { return options_.precision; }
   std::unique_ptr<kernels::ActivationBuffer> make_activations(int64_t rows, int64_t columns) override {
@@ -89,6 +99,9 @@ class Implementation final : public CudaBackend {
   }
   std::unique_ptr<KvCache> make_kv_cache(const kernels::KvShape& shape) override {
     return std::make_unique<CudaKvCache>(device_, shape, options_.precision.kv);
+  }
+  void expect_weights(const kernels::ExpectedWeights& weights) override {
+    if (options_.weights_together) weight_memory_.expect(weights);
   }
   std::unique_ptr<Vector> load_vector(std::span<const float> values) override { return uploader_.vector(values); }
   std::unique_ptr<Matrix> load_matrix(std::span<const kernels::MatrixPart> parts,
@@ -113,20 +126,24 @@ class Implementation final : public CudaBackend {
     products_.multiply(own<const CudaMatrix>(w), {x}, bias, out);
   }
   void multiply(const Matrix& w, const kernels::NormedInput& x, const Vector* bias, Activations out) override {
-    products_.multiply(own<const CudaMatrix>(w), {x.residual, &x}, bias, out);
+    products_.multiply(own<const CudaMatrix>(w), input_of(x), bias, out);
   }
   void gated_multiply(const Matrix& gate_up, Activations x, const Vector* bias, Activations out) override {
     products_.gated_multiply(own<const CudaMatrix>(gate_up), {x}, bias, out);
   }
   void gated_multiply(const Matrix& gate_up, const kernels::NormedInput& x, const Vector* bias,
                       Activations out) override {
-    products_.gated_multiply(own<const CudaMatrix>(gate_up), {x.residual, &x}, bias, out);
+    products_.gated_multiply(own<const CudaMatrix>(gate_up), input_of(x), bias, out);
   }
   void append_and_attend(Activations qkv, const HeadLayout& heads, KvCache& cache, int64_t layer,
                          Activations out) override;
   void select_rows(Activations x, Activations out) override;
   void prepare_candidates(Activations logits, int64_t valid_columns, int64_t first_id) override {
     logits_.prepare(*recordings_, logits, valid_columns, first_id);
+  }
+  bool best_of_group(const Activations& logits, std::span<kernels::Candidate> out) override {
+    require(recordings_ != nullptr, "best_of_group: no step has run");
+    return logits_.best_of_group(*recordings_, logits, out);
   }
   int64_t top_candidates(Activations logits, int64_t row, int64_t valid_columns, int64_t first_id,
                          std::span<kernels::Candidate> out) override {
@@ -154,7 +171,9 @@ class Implementation final : public CudaBackend {
 
   BackendOptions options_;
   Device device_;
+  WeightMemory weight_memory_;
   Uploader uploader_;
+  PlaneRanges weight_ranges_;
   Products products_;
   Logits logits_;
   AttentionWorkspaces workspaces_;
@@ -319,15 +338,18 @@ void Implementation::read(const void* data, int64_t rows, int64_t row_bytes, int
 uint64_t Implementation::read_all(std::span<const Matrix* const> matrices, const KvCache* cache,
                                   const kernels::KvPart& kv) {
   constexpr auto kBytes = static_cast<int64_t>(sizeof(unsigned long long));
-  constexpr int64_t kPiece = 16;
   device_.check(cudaMemsetAsync(checksum_.data(), 0, kBytes, device_.lend_stream()), "cudaMemsetAsync");
+  weight_ranges_.clear();
   for (const Matrix* matrix : matrices) {
     for (const CudaMatrix::Piece& piece : own<const CudaMatrix>(*matrix).pieces()) {
-      for (const DeviceBuffer* plane : {&piece.values, &piece.scales}) {
-        const int64_t whole = plane->bytes() / kPiece * kPiece;  // the last few bytes of a plane are left out
-        read(plane->data(), 1, whole, whole);
-      }
+      weight_ranges_.add(piece.values);
+      weight_ranges_.add(piece.scales);
     }
+  }
+  for (const PlaneRange& range : weight_ranges_.merged()) {
+    constexpr int64_t kPiece = 16;
+    const int64_t whole = range.bytes / kPiece * kPiece;  // its last few bytes are left out
+    read(range.begin, 1, whole, whole);
   }
   if (cache != nullptr) {
     const auto& own_cache = own<const CudaKvCache>(*cache);

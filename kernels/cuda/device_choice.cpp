@@ -106,8 +106,8 @@ class Host {
     const std::string where = fmt::format("host {}, bus id{} {}, {}", host, bus_ids.size() == 1 ? "" : "s",
                                           fmt::join(bus_ids, " "), fmt::join(settings, " and "));
     const std::string what_to_do =
-        "start fewer ranks there, let each rank see a device of its own (srun --gpus-per-task=1) or all of them, or "
-        "use --backend cpu";
+        "start fewer ranks there, let each rank see a device of its own (srun --gpus-per-task=1) or all of them, share "
+        "them by --oversubscribe-devices, or use --backend cpu";
     // All see the same few, or some are kept from devices that others see.
     if (contended.size() == all_devices.size() && contended.size() > 1) {
       throw UserError(fmt::format("{} ranks on host {}, {} devices visible", members_.size(), host, contended.size()),

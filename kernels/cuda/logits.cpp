@@ -76,24 +76,43 @@ void Logits::wait_for_step() {
 void Logits::prepare(CudaRecordings& recordings, Activations logits, int64_t valid_columns, int64_t first_id) {
   require(logits.rows <= recordings.most_rows(), "prepare_candidates: more rows than the recordings are for");
   require(valid_columns >= 0 && valid_columns <= logits.columns, "prepare_candidates: more valid columns than columns");
-  if (valid_columns == 0 || logits.rows == 0) return;
-  void* const workspace = workspaces_.of(device_, logits.rows, valid_columns, 1);
-  device_.check(candidates({.logits = static_cast<const float*>(logits.data),
-                            .rows = logits.rows,
-                            .columns = valid_columns,
-                            .stride = logits.stride,
-                            .first_id = static_cast<int32_t>(first_id),
-                            .count = 1,
-                            .out = recordings.best_on_device(),
-                            .workspace = workspace,
-                            .programmatic = device_.programmatic()},
-                           device_.stream()),
-                "candidates", [&] { return fmt::format("logits [{}, {}]", logits.rows, valid_columns); });
+  if (logits.rows == 0 || (valid_columns == 0 && !exchange_)) return;
+  const auto shape = [&] { return fmt::format("logits [{}, {}]", logits.rows, valid_columns); };
+  if (valid_columns > 0) {
+    void* const workspace = workspaces_.of(device_, logits.rows, valid_columns, 1);
+    device_.check(candidates({.logits = static_cast<const float*>(logits.data),
+                              .rows = logits.rows,
+                              .columns = valid_columns,
+                              .stride = logits.stride,
+                              .first_id = static_cast<int32_t>(first_id),
+                              .count = 1,
+                              .out = recordings.best_on_device(),
+                              .workspace = workspace,
+                              .programmatic = device_.programmatic()},
+                             device_.stream()),
+                  "candidates", shape);
+  } else {  // the share of a rank without any: all bits set is no token
+    device_.check(cudaMemsetAsync(recordings.best_on_device(), 0xFF, static_cast<size_t>(logits.rows * kCandidateBytes),
+                                  device_.lend_stream()),
+                  "cudaMemsetAsync", shape);
+  }
+  const bool exchanged = exchange_ && exchange_(recordings.best_on_device(), logits.rows);
   device_.check(cudaMemcpyAsync(const_cast<CandidateOut*>(recordings.best()), recordings.best_on_device(),
                                 static_cast<size_t>(logits.rows * kCandidateBytes), cudaMemcpyDeviceToHost,
                                 device_.lend_stream()),
                 "cudaMemcpyAsync", [] { return "candidates"; });
-  recordings.prepared = {logits.data, logits.rows, valid_columns, first_id};
+  recordings.prepared = {logits.data, logits.rows, valid_columns, first_id, exchanged};
+}
+
+bool Logits::best_of_group(const CudaRecordings& recordings, const Activations& logits, std::span<Candidate> out) {
+  const PreparedCandidates& prepared = recordings.prepared;
+  if (!prepared.exchanged || prepared.logits != logits.data || std::ssize(out) > prepared.rows) return false;
+  wait_for_step();
+  for (size_t row = 0; row < out.size(); ++row) {
+    const CandidateOut& best = recordings.best()[row];
+    out[row] = {best.logit, best.token_id};
+  }
+  return true;
 }
 
 bool Logits::on_host(Activations logits, int64_t row) const {
@@ -110,8 +129,8 @@ int64_t Logits::top(const CudaRecordings& recordings, Activations logits, int64_
     return top_of_row(host_row(logits, row).first(static_cast<size_t>(valid_columns)), first_id, out);
   }
   const PreparedCandidates& prepared = recordings.prepared;
-  if (count == 1 && prepared.logits == logits.data && row < prepared.rows && prepared.columns == valid_columns &&
-      prepared.first_id == first_id) {
+  if (count == 1 && !prepared.exchanged && prepared.logits == logits.data && row < prepared.rows &&
+      prepared.columns == valid_columns && prepared.first_id == first_id) {
     wait_for_step();
     const CandidateOut& best = recordings.best()[row];
     out[0] = {best.logit, best.token_id};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/backend.hpp"
+#include "kernels/cuda/backend.hpp"
 #include "kernels/cuda/device.hpp"
 #include "kernels/cuda/recordings.hpp"
 
@@ -30,11 +31,15 @@ class Logits {
  public:
   explicit Logits(Device& device);
 
-  /// Enqueues the best of each row and its copy to the host.
+  void exchange_by(CandidatesExchange exchange) { exchange_ = std::move(exchange); }
+  /// Enqueues the best of each row, their exchange among ranks where there is one, and their copy to the host.
   void prepare(CudaRecordings& recordings, kernels::Activations logits, int64_t valid_columns, int64_t first_id);
   /// A new step: rows of the last one are gone. `done`: when it ends.
   void begin(cudaEvent_t done);
 
+  /// False if nothing was exchanged.
+  bool best_of_group(const CudaRecordings& recordings, const kernels::Activations& logits,
+                     std::span<kernels::Candidate> out);
   int64_t top(const CudaRecordings& recordings, kernels::Activations logits, int64_t row, int64_t valid_columns,
               int64_t first_id, std::span<kernels::Candidate> out);
   kernels::Candidate draw(kernels::Activations logits, int64_t row, int64_t valid_columns, int64_t first_id,
@@ -52,6 +57,7 @@ class Logits {
   bool step_done_ = true;
   Event copied_;
   CandidateWorkspaces workspaces_;
+  CandidatesExchange exchange_;
   DeviceBuffer top_;
   PinnedBuffer top_on_host_;
   DeviceBuffer noise_;  // of one row

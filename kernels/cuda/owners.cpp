@@ -43,4 +43,28 @@ Event make_event(CallContext where) {
   return Event(event);
 }
 
+Event make_timing_event(CallContext where) {
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreate(&event), "cudaEventCreate", where);
+  return Event(event);
+}
+
+GraphExec capture(cudaStream_t stream, const std::function<void()>& enqueue, CallContext where) {
+  // Thread-local: other threads of the process (MPI's, a profiler's) may go on calling CUDA.
+  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture", where);
+  cudaGraph_t captured = nullptr;
+  try {
+    enqueue();
+  } catch (...) {
+    static_cast<void>(cudaStreamEndCapture(stream, &captured));
+    const Graph dropped(captured);
+    throw;
+  }
+  check_cuda(cudaStreamEndCapture(stream, &captured), "cudaStreamEndCapture", where);
+  const Graph graph(captured);
+  cudaGraphExec_t executable = nullptr;
+  check_cuda(cudaGraphInstantiate(&executable, graph.get(), 0), "cudaGraphInstantiate", where);
+  return GraphExec(executable);
+}
+
 }  // namespace shardscope::cuda

@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <utility>
 
@@ -88,6 +89,12 @@ class PinnedBuffer {
 Stream make_stream(CallContext where);
 /// Without times.
 Event make_event(CallContext where);
+
+/// With times, for cudaEventElapsedTime.
+Event make_timing_event(CallContext where);
+
+/// What `enqueue` enqueues on the stream, captured and not run, ready to be launched.
+GraphExec capture(cudaStream_t stream, const std::function<void()>& enqueue, CallContext where);
 
 /// "1.50 GB"
 std::string memory_text(int64_t bytes);

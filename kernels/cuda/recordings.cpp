@@ -190,26 +190,15 @@ void CudaRecordings::replay_or_record(int64_t rows, bool graphs, const std::func
 }
 
 void CudaRecordings::record(Recording& recording, const std::function<void()>& enqueue) {
-  const auto detail = [&] { return fmt::format("a step of {} tokens", recording.rows); };
-  // Thread-local: other threads of the process (MPI's, a profiler's) may go on calling CUDA.
-  device_.check(cudaStreamBeginCapture(device_.lend_stream(), cudaStreamCaptureModeThreadLocal),
-                "cudaStreamBeginCapture", detail);
-  cudaGraph_t captured = nullptr;
+  const std::string detail = fmt::format("a step of {} tokens", recording.rows);
   recording_ = true;
   try {
-    enqueue();
-    recording_ = false;
+    recording.graph = capture(device_.lend_stream(), enqueue, device_.where(detail));
   } catch (...) {
     recording_ = false;
-    static_cast<void>(cudaStreamEndCapture(device_.stream(), &captured));
-    const Graph dropped(captured);
     throw;
   }
-  device_.check(cudaStreamEndCapture(device_.stream(), &captured), "cudaStreamEndCapture", detail);
-  const Graph graph(captured);
-  cudaGraphExec_t executable = nullptr;
-  device_.check(cudaGraphInstantiate(&executable, graph.get(), 0), "cudaGraphInstantiate", detail);
-  recording.graph = GraphExec(executable);
+  recording_ = false;
   recording.prepared = prepared;
 }
 

@@ -39,6 +39,7 @@ struct PreparedCandidates {
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t first_id = 0;
+  bool exchanged = false;  // they are the group's, not this rank's
 };
 
 /// How far a step's sequences may go in the caches that it uses.

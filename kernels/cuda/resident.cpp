@@ -7,6 +7,7 @@
 
 #include "kernels/base/error.hpp"
 #include "kernels/cuda/block_planes.hpp"
+#include "kernels/cuda/weight_layout.hpp"
 
 namespace shardscope::cuda {
 
@@ -14,7 +15,7 @@ using kernels::DType;
 
 namespace {
 
-constexpr int64_t kAlignment = 16;  // bytes, of rows and planes
+constexpr int64_t kAlignment = 16;  // bytes, of rows of activations, and of planes on their way
 
 int64_t rounded_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -22,16 +23,6 @@ int64_t rounded_up(int64_t value, int64_t multiple) {
 
 bool is_block_format(DType dtype) {
   return kernels::facts(dtype).block_quantised;
-}
-
-/// Bytes of a row in device memory; of a block format: of its codes.
-int64_t resident_row_bytes(DType dtype, int64_t columns) {
-  if (is_block_format(dtype)) return columns / kBlockColumns * block_planes(dtype).code_bytes;
-  return rounded_up(kernels::row_bytes(dtype, columns), kAlignment);
-}
-
-int64_t scale_row_bytes(DType dtype, int64_t columns) {
-  return is_block_format(dtype) ? columns / kBlockColumns * block_planes(dtype).scale_bytes : 0;
 }
 
 const std::byte* bytes_at(const void* base, int64_t offset) {
@@ -60,7 +51,7 @@ DeviceMatrix CudaMatrix::rows_view(int64_t begin, int64_t end) const {
 DeviceMatrix rows_of(const DeviceMatrix& matrix, int64_t begin, int64_t end) {
   DeviceMatrix part = matrix;
   part.rows = end - begin;
-  part.values = bytes_at(matrix.values, begin * resident_row_bytes(matrix.dtype, matrix.columns));
+  part.values = bytes_at(matrix.values, begin * value_row_bytes(matrix.dtype, matrix.columns));
   part.scales = bytes_at(matrix.scales, begin * scale_row_bytes(matrix.dtype, matrix.columns));
   return part;
 }
@@ -106,7 +97,8 @@ KvView CudaKvCache::layer(int64_t layer) const {
           .position_stride = shape_.head_dim};
 }
 
-Uploader::Uploader(Device& device, int64_t buffer_bytes) : device_(device), buffer_bytes_(buffer_bytes) {}
+Uploader::Uploader(Device& device, WeightMemory& memory, int64_t buffer_bytes)
+    : device_(device), memory_(memory), buffer_bytes_(buffer_bytes) {}
 
 Uploader::Slot& Uploader::next_slot(int64_t bytes) {
   Slot& slot = slots_[next_];
@@ -135,7 +127,7 @@ void Uploader::copy(const std::byte* from, const void* to, int64_t bytes) {
 void Uploader::rows(const kernels::MatrixPart& part, int64_t number, const DeviceMatrix& to,
                     const kernels::RowReader& read) {
   const int64_t stored_row = kernels::row_bytes(part.dtype, part.columns);
-  const int64_t value_row = resident_row_bytes(part.dtype, part.columns);
+  const int64_t value_row = value_row_bytes(part.dtype, part.columns);
   const int64_t scale_row = scale_row_bytes(part.dtype, part.columns);
   if (value_row == 0) return;
   const int64_t at_once = std::max<int64_t>(1, (buffer_bytes_ - kAlignment) / (value_row + scale_row));
@@ -169,41 +161,33 @@ void Uploader::rows(const kernels::MatrixPart& part, int64_t number, const Devic
 
 std::unique_ptr<kernels::Matrix> Uploader::matrix(std::span<const kernels::MatrixPart> parts,
                                                   const kernels::RowReader& read) {
-  require(!parts.empty(), "load_matrix: no parts");
+  const std::vector<PieceLayout> layouts = piece_layouts(parts);
   const int64_t columns = parts.front().columns;
   std::vector<CudaMatrix::Piece> pieces;
   int64_t rows = 0;
-  for (size_t first = 0; first < parts.size();) {
-    size_t end = first;
-    int64_t piece_rows = 0;
-    for (; end < parts.size() && parts[end].dtype == parts[first].dtype; ++end) {
-      require(parts[end].columns == columns, "load_matrix: parts differ in columns");
-      piece_rows += parts[end].rows;
-    }
-    const DType dtype = parts[first].dtype;
-    CudaMatrix::Piece piece{
-        .first_row = rows,
-        .matrix = {.dtype = dtype, .rows = piece_rows, .columns = columns},
-        .values = DeviceBuffer(piece_rows * resident_row_bytes(dtype, columns), parts[first].name, device_.where()),
-        .scales = DeviceBuffer(piece_rows * scale_row_bytes(dtype, columns), parts[first].name, device_.where())};
+  for (const PieceLayout& layout : layouts) {
+    const std::string& name = parts[layout.first_part].name;
+    CudaMatrix::Piece piece{.first_row = rows,
+                            .matrix = {.dtype = layout.dtype, .rows = layout.rows, .columns = columns},
+                            .values = memory_.of_matrix(layout.value_bytes(), name),
+                            .scales = memory_.of_matrix(layout.scale_bytes(), name)};
     piece.matrix.values = piece.values.data();
     piece.matrix.scales = piece.scales.data();
-    if (!is_block_format(dtype)) piece.matrix.row_bytes = resident_row_bytes(dtype, columns);
+    if (!is_block_format(layout.dtype)) piece.matrix.row_bytes = layout.value_row_bytes;
     int64_t done = 0;
-    for (size_t part = first; part < end; ++part) {
+    for (size_t part = layout.first_part; part < layout.end_part; ++part) {
       this->rows(parts[part], static_cast<int64_t>(part), rows_of(piece.matrix, done, done + parts[part].rows), read);
       done += parts[part].rows;
     }
-    rows += piece_rows;
+    rows += layout.rows;
     pieces.push_back(std::move(piece));
-    first = end;
   }
   return std::make_unique<CudaMatrix>(std::move(pieces), rows, columns, static_cast<int>(parts.size()));
 }
 
 std::unique_ptr<kernels::Vector> Uploader::vector(std::span<const float> values) {
   const auto bytes = static_cast<int64_t>(values.size_bytes());
-  DeviceBuffer memory(bytes, "a norm's weights or a bias", device_.where());
+  WeightPlane memory = memory_.of_vector(bytes, "a norm's weights or a bias");
   if (bytes > 0) {
     Slot& slot = next_slot(bytes);
     std::memcpy(slot.buffer.data(), values.data(), values.size_bytes());

@@ -14,6 +14,7 @@
 #include "kernels/cuda/device_matrix.hpp"
 #include "kernels/cuda/kv_view.hpp"
 #include "kernels/cuda/rows.hpp"
+#include "kernels/cuda/weight_memory.hpp"
 
 namespace shardscope::cuda {
 
@@ -36,8 +37,8 @@ class CudaMatrix final : public kernels::Matrix {
   struct Piece {
     int64_t first_row = 0;  // within the whole
     DeviceMatrix matrix;
-    DeviceBuffer values;
-    DeviceBuffer scales;
+    WeightPlane values;
+    WeightPlane scales;
   };
 
   CudaMatrix(std::vector<Piece> pieces, int64_t rows, int64_t columns, int parts);
@@ -62,12 +63,12 @@ DeviceMatrix rows_of(const DeviceMatrix& matrix, int64_t begin, int64_t end);
 
 class CudaVector final : public kernels::Vector {
  public:
-  CudaVector(DeviceBuffer memory, int64_t size) : memory_(std::move(memory)), size_(size) {}
+  CudaVector(WeightPlane memory, int64_t size) : memory_(std::move(memory)), size_(size) {}
   int64_t size() const override { return size_; }
-  const float* data() const { return memory_.as<float>(); }
+  const float* data() const { return reinterpret_cast<const float*>(memory_.data()); }
 
  private:
-  DeviceBuffer memory_;
+  WeightPlane memory_;
   int64_t size_;
 };
 
@@ -109,7 +110,7 @@ class CudaKvCache final : public kernels::KvCache {
 /// Brings stored weights into device memory: read, taken apart into planes, and copied, each while the others go on.
 class Uploader {
  public:
-  Uploader(Device& device, int64_t buffer_bytes);
+  Uploader(Device& device, WeightMemory& memory, int64_t buffer_bytes);
 
   std::unique_ptr<kernels::Matrix> matrix(std::span<const kernels::MatrixPart> parts, const kernels::RowReader& read);
   std::unique_ptr<kernels::Vector> vector(std::span<const float> values);
@@ -127,6 +128,7 @@ class Uploader {
   void copy(const std::byte* from, const void* to, int64_t bytes);
 
   Device& device_;
+  WeightMemory& memory_;
   int64_t buffer_bytes_;
   std::array<Slot, 2> slots_;
   size_t next_ = 0;

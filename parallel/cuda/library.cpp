@@ -9,7 +9,8 @@
 #include "kernels/cuda/backend.hpp"
 #include "kernels/cuda/check.hpp"
 #include "kernels/cuda/device_probe.hpp"
-#include "parallel/cuda/nccl_communicator.hpp"
+#include "parallel/cuda/device_communicator.hpp"
+#include "parallel/cuda/device_sum_bench.hpp"
 
 namespace shardscope::parallel {
 namespace {
@@ -23,11 +24,24 @@ std::unique_ptr<kernels::Backend> backend_of(const cuda::BackendOptions& options
   return cuda::make_backend(options);
 }
 
-std::unique_ptr<Communicator> communicator_of(World& world, std::unique_ptr<Communicator> host,
-                                              kernels::Backend& backend) {
+cuda::CudaBackend& cuda_of(kernels::Backend& backend) {
   auto* device = dynamic_cast<cuda::CudaBackend*>(&backend);
-  require(device != nullptr, "NCCL was asked for without a CUDA backend");
-  return std::make_unique<NcclCommunicator>(world, std::move(host), *device);
+  require(device != nullptr, "sums on devices were asked for without a CUDA backend");
+  return *device;
+}
+
+std::unique_ptr<Communicator> communicator_of(World& world, std::unique_ptr<Communicator> host,
+                                              kernels::Backend& backend, const CommunicatorOptions& options) {
+  return std::make_unique<DeviceCommunicator>(world, std::move(host), cuda_of(backend),
+                                              DeviceSumOptions{.kind = options.kind,
+                                                               .dtype = backend.precision().activations,
+                                                               .message_bytes = options.message_bytes,
+                                                               .shared_devices = options.shared_devices});
+}
+
+std::unique_ptr<SumBench> sum_bench_of(World& world, std::unique_ptr<Communicator> host, kernels::Backend& backend,
+                                       const CommunicatorOptions& options) {
+  return std::make_unique<DeviceSumBench>(world, std::move(host), cuda_of(backend), options);
 }
 
 std::map<std::string, std::string> versions() {
@@ -55,6 +69,7 @@ CudaLibrary make_cuda_library() {
           .memory = memory_of,
           .make_backend = backend_of,
           .make_communicator = communicator_of,
+          .make_sum_bench = sum_bench_of,
           .versions = versions};
 }
 

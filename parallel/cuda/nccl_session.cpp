@@ -92,6 +92,19 @@ void NcclSession::all_reduce(void* data, int64_t count, kernels::DType dtype, cu
   });
 }
 
+ncclWindow_t NcclSession::register_window(void* memory, int64_t bytes) {
+  ncclWindow_t window = nullptr;
+  or_abort([&] {
+    settle(ncclCommWindowRegister(communicator_, memory, static_cast<size_t>(bytes), &window, NCCL_WIN_COLL_SYMMETRIC),
+           {.operation = "ncclCommWindowRegister"});
+  });
+  return window;  // NCCL answers "success" and leaves it null without support
+}
+
+void NcclSession::deregister_window(ncclWindow_t window) noexcept {
+  if (!aborted_.valid()) static_cast<void>(ncclCommWindowDeregister(communicator_, window));
+}
+
 void NcclSession::check() {
   or_abort([&] { check_state(); });
 }

@@ -1,5 +1,5 @@
 // One ncclComm_t from its start to its end, with no call that could wait for ever: it is non-blocking, and what it has
-// in progress is awaited through World, which watches the other ranks. Between NcclCommunicator and NCCL only.
+// in progress is awaited through World, which watches the other ranks. Between NcclSum and NCCL only.
 //
 // What that costs: NCCL starts a host thread for each call of a non-blocking communicator, which a replayed graph does
 // not pay.
@@ -45,6 +45,12 @@ class NcclSession {
   /// Enqueues the sum over the ranks, in place. The stream may be captured. Does not wait for other ranks but where
   /// NCCL connects to them first.
   void all_reduce(void* data, int64_t count, kernels::DType dtype, cudaStream_t stream);
+
+  /// Makes memory of ncclMemAlloc a symmetric window: sums within it are made by NCCL's kernels for such memory. The
+  /// same calls on all ranks. Null where NCCL cannot do that with these devices.
+  ncclWindow_t register_window(void* memory, int64_t bytes);
+  /// Before the memory's end, and when nothing in streams or graphs uses it any more.
+  void deregister_window(ncclWindow_t window) noexcept;
 
   /// Throws if NCCL has noticed an error since.
   void check();

@@ -80,9 +80,27 @@ int64_t Sampler::max_exchange_floats(int64_t max_rows) {
 }
 
 void Sampler::sample(kernels::Activations logits, std::span<const SampleRow> rows, std::span<int32_t> token_ids) {
-  // Greedy rows without a penalty share one exchange; the others draw one by one.
   mine_.assign(rows.size(), Candidate{kLowest, -1});
   largest_.resize(rows.size());
+  const bool penalties =
+      std::any_of(rows.begin(), rows.end(), [](const SampleRow& row) { return row.options->repetition_penalty != 1; });
+  if (penalties || !backend_.best_of_group(logits, mine_)) exchange_best(logits, rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Candidate& best = mine_[i];
+    if (best.token_id < 0 || !std::isfinite(best.logit)) {
+      throw SystemError("logits are not finite", "position " + std::to_string(rows[i].position),
+                        "the weights or activations overflow: try --dtype fp32 or another file");
+    }
+    token_ids[i] = best.token_id;
+    largest_[i] = best.logit;
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!rows[i].options->greedy()) token_ids[i] = draw(logits, static_cast<int64_t>(i), largest_[i], rows[i]);
+  }
+}
+
+/// mine_ = the best of each row over all ranks, after penalties: one exchange for all rows.
+void Sampler::exchange_best(kernels::Activations logits, std::span<const SampleRow> rows) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto row = static_cast<int64_t>(i);
     if (rows[i].options->repetition_penalty != 1) penalise(backend_.host_logits(logits, row), vocab_, rows[i]);
@@ -93,19 +111,11 @@ void Sampler::sample(kernels::Activations logits, std::span<const SampleRow> row
   all_.resize(rows.size() * static_cast<size_t>(communicator_.size()));
   communicator_.all_gather(bytes_of(mine_), std::as_writable_bytes(std::span(all_)));
   for (size_t i = 0; i < rows.size(); ++i) {
-    Candidate best{kLowest, -1};
+    Candidate& best = mine_[i];
+    best = {kLowest, -1};
     for (size_t at = i; at < all_.size(); at += rows.size()) {
       if (all_[at].token_id >= 0 && (best.token_id < 0 || before(all_[at], best))) best = all_[at];
     }
-    if (best.token_id < 0 || !std::isfinite(best.logit)) {
-      throw SystemError("logits are not finite", "position " + std::to_string(rows[i].position),
-                        "the weights or activations overflow: try --dtype fp32 or another file");
-    }
-    token_ids[i] = best.token_id;
-    largest_[i] = best.logit;
-  }
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (!rows[i].options->greedy()) token_ids[i] = draw(logits, static_cast<int64_t>(i), largest_[i], rows[i]);
   }
 }
 

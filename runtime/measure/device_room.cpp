@@ -3,25 +3,14 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.hpp"
-#include "runtime/model/weights.hpp"
+#include "kernels/cuda/weight_layout.hpp"
+#include "runtime/resident_weights.hpp"
 
 namespace shardscope::runtime {
 namespace {
 
 std::string gigabytes(int64_t bytes) {
   return fmt::format("{:.2f} GB", static_cast<double>(bytes) * 1e-9);
-}
-
-/// What a device gives beyond what is asked for: cudaMalloc backs allocations with whole pages of 2 MiB, of which half
-/// a one is lost in each on average. A matrix has one allocation, or two in a block format.
-int64_t page_loss_bytes(const OpenedModel& model) {
-  constexpr int64_t kHalfPage = int64_t{1} << 20;
-  int64_t allocations = 0;
-  for (const WeightId id : expected_weights(model.config)) {
-    if (rule_of(id.role).vector) continue;
-    allocations += kernels::facts(model.weights->dtype(id)).block_quantised ? 2 : 1;
-  }
-  return allocations * kHalfPage;
 }
 
 }  // namespace
@@ -40,13 +29,13 @@ DeviceRoom tightest_room(const OpenedModel& model, const parallel::ShardPlan& pl
   require(plan.ranks.size() <= free_bytes.size(), "device_room: not one device for each rank");
   // NCCL's buffers of all channels and peers: an allowance for what differs with the machine, measured by nobody here.
   constexpr int64_t kOfGroup = int64_t{512} << 20;
-  const int64_t beside = reserved_bytes + page_loss_bytes(model) + (plan.ranks.size() > 1 ? kOfGroup : 0);
+  const int64_t beside = reserved_bytes + (plan.ranks.size() > 1 ? kOfGroup : 0);
   DeviceRoom tightest;
   for (int rank = 0; rank < static_cast<int>(plan.ranks.size()); ++rank) {
-    const DeviceRoom room{.rank = rank,
-                          .needed = planned_memory(model.config, *model.weights, plan, options, rank),
-                          .reserved_bytes = beside,
-                          .free_bytes = free_bytes[static_cast<size_t>(rank)]};
+    MemoryBytes needed = planned_memory(model.config, *model.weights, plan, options, rank);
+    needed.weights = cuda::allocation_bytes(announced_weights({model.config, *model.weights, plan, rank}));
+    const DeviceRoom room{
+        .rank = rank, .needed = needed, .reserved_bytes = beside, .free_bytes = free_bytes[static_cast<size_t>(rank)]};
     const auto left = [](const DeviceRoom& r) { return r.free_bytes - r.needed_bytes(); };
     if (rank == 0 || left(room) < left(tightest)) tightest = room;
   }

@@ -13,8 +13,8 @@ namespace shardscope::runtime {
 /// One rank's needs and what its device has free.
 struct DeviceRoom {
   int rank = 0;
-  MemoryBytes needed;
-  int64_t reserved_bytes = 0;  // what backend and libraries take beside them, and what is lost to whole pages
+  MemoryBytes needed;          // weights with the alignment of their places on a device
+  int64_t reserved_bytes = 0;  // what backend and libraries take beside them
   int64_t free_bytes = 0;
 
   int64_t needed_bytes() const { return needed.weights + needed.kv + needed.workspace + reserved_bytes; }

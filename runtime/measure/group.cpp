@@ -70,12 +70,18 @@ GroupMachine::GroupMachine(parallel::World& world, kernels::Backend& backend, co
   shape.valid_vocab = sweep.valid_vocab;
   // Activations on devices are summed there.
   const int64_t widest = sweep.on_device ? 0 : largest_all_reduce_floats(model.config, shape);
+  std::vector<int64_t> decoding, prefill;
+  for (const Workload& workload : options_.workloads) {
+    decoding.push_back(workload.batch);
+    prefill.push_back(std::min(shape.max_step_tokens, workload.batch * workload.prompt_tokens));
+  }
   communicator_ =
       parallel::make_communicator(world, {.group_size = options_.tp,
                                           .kind = sweep.communicator,
                                           .max_floats = std::max(widest, Sampler::max_exchange_floats(shape.slots)),
                                           .oversubscribed = options_.oversubscribed,
-                                          .on_device = sweep.on_device});
+                                          .on_device = sweep.on_device,
+                                          .message_bytes = all_reduce_bytes(model.config, backend, decoding, prefill)});
   const auto whole =
       static_cast<double>(planned_memory(model.config, *model.weights, plan, shape, communicator_->rank()).weights);
   if (options_.tell_loading) {

@@ -37,6 +37,7 @@ class GroupMachine : public Machine {
   void tell(size_t point, const char* doing, int64_t generation, double fraction) override;
 
   std::string communicator_name() const { return std::string(communicator_->name()); }
+  parallel::SumChoices sum_choices() const { return communicator_->sum_choices(); }
   MemoryBytes memory() const { return decoder_->memory(); }
   /// What this rank alone knows of a point after the visit.
   const OwnFigures& own(size_t point) const { return own_[point]; }

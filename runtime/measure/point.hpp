@@ -91,6 +91,7 @@ struct PointResult {
   Workload workload;
   PointStatus status = PointStatus::kOk;
   std::string communicator;
+  parallel::SumChoices sum_choices;  // of the latest visit
   Distribution ttft_ms, tpot_ms, itl_ms, latency_ms;
   std::optional<double> cold_ttft_ms;   // of the very first generation after loading; of one point a visit
   std::optional<TextCost> text_cost;    // nullopt: no text (random ids), or no tokenizer

@@ -1,5 +1,6 @@
 list(APPEND runtime_sources
   measure/bandwidth.cpp
+  measure/comm.cpp
   measure/compute.cpp
   measure/device_room.cpp
   measure/figures.cpp

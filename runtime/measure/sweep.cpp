@@ -155,10 +155,12 @@ class Sweep {
     std::vector<VisitRecord> records;
     std::vector<double> mine;
     std::string communicator;
+    parallel::SumChoices choices;
     if (world_.rank() < visit.tp) {
       GroupMachine machine(world_, backend_, model_, group_options(visit, tick));
       records = run_visit(machine, options_.protocol, visit.pass, first_visit_counts(visit));
       communicator = machine.communicator_name();
+      choices = machine.sum_choices();
       for (size_t i = 0; i < visit.places.size(); ++i) {
         const auto doubles = to_doubles(machine.own(i), machine.memory());
         mine.insert(mine.end(), doubles.begin(), doubles.end());
@@ -176,7 +178,7 @@ class Sweep {
         ranks.push_back(rank_figures_of(std::span(all).subspan(begin, kRankDoubles), rank));
       }
       findings_[visit.places[i]].visits.push_back(std::move(records[i]));
-      set_result(visit.places[i], std::move(ranks), communicator);
+      set_result(visit.places[i], std::move(ranks), communicator, choices);
     }
     tell_points(visit.places);
   }
@@ -214,7 +216,8 @@ class Sweep {
   }
 
   /// Puts the point together from everything that its visits measured so far. ranks: of the last visit.
-  void set_result(size_t index, std::vector<RankFigures> ranks, const std::string& communicator) {
+  void set_result(size_t index, std::vector<RankFigures> ranks, const std::string& communicator,
+                  const parallel::SumChoices& choices) {
     const Place& place = places_[index];
     Findings& findings = findings_[index];
     const parallel::ShardPlan plan = plan_shards(shard_dimensions(model_.config), place.tp);
@@ -225,6 +228,7 @@ class Sweep {
                       .workload = place.workload,
                       .oversubscribed = group.oversubscribed};
     point.communicator = communicator;
+    point.sum_choices = choices;
     if (findings.result && findings.result->communicator != communicator) {  // chosen by measuring, in each visit
       point.communicator = findings.result->communicator + ", then " + communicator;
     }

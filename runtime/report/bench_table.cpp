@@ -81,11 +81,22 @@ std::string distributions(const PointResult& point) {
   return table;
 }
 
+/// "one-shot, nccl from 96 KiB"
+std::string all_reduce_text(const PointResult& point) {
+  const std::vector<parallel::SumChoices::Choice>& choices = point.sum_choices.choices;
+  if (choices.size() < 2) return point.communicator;
+  std::string text = choices.front().way;
+  for (size_t i = 1; i < choices.size(); ++i) {
+    text += fmt::format(", {} from {}", choices[i].way, bytes_text(static_cast<double>(choices[i].from_bytes)));
+  }
+  return text;
+}
+
 std::string head_line(const PointResult& point) {
   std::string text = fmt::format("TP {}, batch {}, {} + {} tokens: {} generation{}", point.tp, point.workload.batch,
                                  point.workload.prompt_tokens, point.workload.output_tokens, point.generations,
                                  point.generations == 1 ? "" : "s");
-  if (!point.communicator.empty()) text += ", all-reduce " + point.communicator;
+  if (!point.communicator.empty()) text += ", all-reduce " + all_reduce_text(point);
   if (point.status == PointStatus::kIncomplete) text += " (first of two visits)";
   return text;
 }

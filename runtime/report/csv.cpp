@@ -2,23 +2,15 @@
 
 #include <fmt/format.h>
 
+#include "runtime/report/csv_line.hpp"
 #include "runtime/report/names.hpp"
 
 namespace shardscope::runtime {
 namespace {
 
-/// One line in the making: names and cells are listed together, once, so that they cannot drift apart.
-class Row {
+/// What a report's line has beside plain cells.
+class Row : public CsvLine {
  public:
-  void text(const std::string& name, const std::string& value) {
-    names_.push_back(quoted(name));
-    cells_.push_back(quoted(value));
-  }
-  /// The shortest text that reads back as the same number.
-  template <typename Number>
-  void number(const std::string& name, const std::optional<Number>& value) {
-    text(name, value ? fmt::format("{}", *value) : "");
-  }
   void spread(const std::string& name, const std::optional<Spread>& value) {
     number(name + "_min", value ? std::optional(value->min) : std::nullopt);
     number(name + "_mean", value ? std::optional(value->mean) : std::nullopt);
@@ -29,23 +21,6 @@ class Row {
     number(name + "_low", distribution.p50_interval.low);
     number(name + "_high", distribution.p50_interval.high);
   }
-
-  std::string header() const { return fmt::format("{}\r\n", fmt::join(names_, ",")); }
-  std::string line() const { return fmt::format("{}\r\n", fmt::join(cells_, ",")); }
-
- private:
-  static std::string quoted(const std::string& cell) {
-    if (cell.find_first_of(",\"\r\n") == std::string::npos) return cell;
-    std::string text = "\"";
-    for (const char c : cell) {
-      if (c == '"') text += '"';
-      text += c;
-    }
-    return text + '"';
-  }
-
-  std::vector<std::string> names_;
-  std::vector<std::string> cells_;
 };
 
 Row row_of(const PointResult& point, const std::string& model, const std::string& host) {

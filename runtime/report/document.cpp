@@ -46,18 +46,6 @@ const char* tensor_class(Role role) {
   return "other";
 }
 
-const char* communicator_name(parallel::CommunicatorKind kind) {
-  switch (kind) {
-    case parallel::CommunicatorKind::kAuto:
-      return "auto";
-    case parallel::CommunicatorKind::kMpi:
-      return "mpi";
-    case parallel::CommunicatorKind::kShm:
-      return "shm";
-  }
-  return "auto";
-}
-
 const char* activation_name(kernels::ActivationMode mode) {
   switch (mode) {
     case kernels::ActivationMode::kAuto:
@@ -194,7 +182,7 @@ Json protocol_json(const SweepOptions& options) {
           {"order", "interleaved, seeded"},
           {"order_seed", protocol.seed},
           {"steady", nullptr},
-          {"allreduce", communicator_name(options.communicator)},
+          {"allreduce", parallel::communicator_name(options.communicator)},
           {"activations", activation_name(options.activations)},
           {"activation_dtype", kernels::facts(options.precision.activations).name},
           {"graphs", options.device_free_bytes.empty() ? Json(nullptr) : Json(options.graphs)},

@@ -100,6 +100,23 @@ Json distribution_json(const Distribution& d) {
           {"supported", {{"p95", d.p95_supported}, {"p99", d.p99_supported}}}};
 }
 
+namespace {
+
+Json choices_json(const parallel::SumChoices& choices) {
+  return {{"graphs", choices.graphs},
+          {"choices", list_json(choices.choices,
+                                [](const parallel::SumChoices::Choice& choice) {
+                                  return Json{{"from_bytes", choice.from_bytes}, {"algorithm", choice.way}};
+                                })},
+          {"measured", list_json(choices.measured,
+                                 [](const parallel::SumChoices::Measured& one) {
+                                   return Json{{"bytes", one.bytes}, {"algorithm", one.way}, {"time_us", one.time_us}};
+                                 })},
+          {"left_out", choices.left_out}};
+}
+
+}  // namespace
+
 Json point_json(const PointResult& point, bool samples) {
   // A run that goes on with the second visit needs those of the first. Points read back may have lost theirs.
   const bool with_samples =
@@ -118,6 +135,7 @@ Json point_json(const PointResult& point, bool samples) {
           {"output_tokens", point.workload.output_tokens},
           {"generations", point.generations},
           {"allreduce", text_or_null(point.communicator)},
+          {"allreduce_choices", choices_json(point.sum_choices)},
           {"cold_ttft_ms", value_or_null(point.cold_ttft_ms)},
           {"ttft_ms", distribution_json(point.ttft_ms)},
           {"tpot_ms", distribution_json(point.tpot_ms)},

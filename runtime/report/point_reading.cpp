@@ -175,6 +175,18 @@ void read_list(const Field& field, std::vector<Value>& values, Value (*read)(con
   for (const Field& item : field.items()) values.push_back(read(item));
 }
 
+parallel::SumChoices choices_from(const Field& field) {
+  parallel::SumChoices choices{.graphs = field["graphs"].boolean(), .choices = {}, .measured = {}, .left_out = {}};
+  for (const Field& choice : field["choices"].items()) {
+    choices.choices.push_back({choice["from_bytes"].count(), choice["algorithm"].text()});
+  }
+  for (const Field& one : field["measured"].items()) {
+    choices.measured.push_back({one["bytes"].count(), one["algorithm"].text(), one["time_us"].number()});
+  }
+  for (const Field& why : field["left_out"].items()) choices.left_out.push_back(why.text());
+  return choices;
+}
+
 }  // namespace
 
 PointResult point_from_json(const Json& document, const std::string& where) {
@@ -190,6 +202,7 @@ PointResult point_from_json(const Json& document, const std::string& where) {
                                  .output_tokens = field["output_tokens"].count()},
                     .status = status_from(field["status"]),
                     .communicator = field["allreduce"].value().is_null() ? "" : field["allreduce"].text(),
+                    .sum_choices = choices_from(field["allreduce_choices"]),
                     .ttft_ms = distribution_from(field["ttft_ms"]),
                     .tpot_ms = distribution_from(field["tpot_ms"]),
                     .itl_ms = distribution_from(field["itl_ms"]),

@@ -1,6 +1,8 @@
 list(APPEND runtime_sources
   report/advice.cpp
   report/bench_table.cpp
+  report/comm_json.cpp
+  report/comm_table.cpp
   report/comparable.cpp
   report/csv.cpp
   report/document.cpp

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the CUDA backend on a machine with an NVIDIA GPU, possibly without network; under 6 minutes, the build included.
+# Checks the CUDA backend on a machine with NVIDIA GPUs, possibly without network; under 6 minutes, the build included.
 #
 #   tests/gpu/check.sh [options]
 #     --programs FOLDER   shardscope, libshardscope_cuda.so and kernels_gpu_test, built elsewhere
@@ -9,11 +9,16 @@
 #
 # Steps: the programs (what tests/gpu/pack made, build-gpu/packed; else build-cuda/; else a build with the toolkit found here,
 # for this GPU alone), and CUDA's libraries (of the toolkit, of ldconfig, of Python's site-packages/nvidia); the kernels' tests;
-# whole models against the CPU backend; compute-sanitizer; memory bandwidth utilisation of llama2-7b and llama3-8b, with graphs
-# and without; what one decode step reads of DRAM, against the traffic model. A step that fails stops no other one.
+# whole models against the CPU backend; sums between ranks; compute-sanitizer; memory bandwidth utilisation of llama2-7b and
+# llama3-8b, with graphs and without; what one decode step reads of DRAM, against the traffic model. A step that fails stops no
+# other one.
+#
+# Sums between ranks: with one GPU, one-shot and two-shot of 2 and 4 ranks that share it, in a model and by `comm`: whether they
+# are right. With several, `comm` over all in every way that they have, after the proof of peer access: right, and how fast;
+# a model in each of these ways; and `scale` of llama3-8b over all.
 #
 # Needs bash, awk and a driver; nvcc and cmake only for a build. Ends with 0 if nothing failed, 1 if something did, 77 without
-# a GPU. What is not here (compute-sanitizer; the right to read counters) is said and does not count as failed.
+# a GPU. What is not here (mpirun; compute-sanitizer; the right to read counters) is said and does not count as failed.
 set -euo pipefail
 program="gpu check"
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
@@ -27,6 +32,10 @@ source "$here/steps.sh"
 source "$here/libraries.sh"
 # shellcheck source-path=SCRIPTDIR source=checks.sh
 source "$here/checks.sh"
+# shellcheck source-path=SCRIPTDIR source=launcher.sh
+source "$here/launcher.sh"
+# shellcheck source-path=SCRIPTDIR source=collectives.sh
+source "$here/collectives.sh"
 
 device_files='/dev/nvidia[0-9]*'
 programs="" model="" report=$root/build-gpu/report.json check_seconds=340
@@ -63,6 +72,7 @@ mkdir -p -- "$work" "$(dirname -- "$report")"
 log_folder=$work
 note "$gpu_words, driver ${driver_version:-unknown}; logs: $work"
 
+all_run=0
 run_step "the programs and their libraries" 300 find_programs
 if [[ -n $bin ]]; then
   run_step "the kernels' tests" 120 check_kernels
@@ -70,13 +80,32 @@ if [[ -n $bin ]]; then
     run_step "$(basename -- "$one") against the CPU, fp32" 40 check_model "$one" fp32 worst
     run_step "$(basename -- "$one") against the CPU, bf16" 40 check_model "$one" bf16 likely
   done
+  if ((gpu_count > 1)); then
+    run_step "sums between $gpu_count GPUs" 90 check_all_sums
+    degrees=(2)
+    ((gpu_count == 2)) || degrees+=("$((gpu_count < 8 ? gpu_count : 8))")  # the model has 8 heads
+    for ranks in "${degrees[@]}"; do
+      run_step "tiny on $ranks GPUs in every way of summing, fp32" 60 check_ways "$ranks" "$usable_ways auto"
+    done
+  else
+    for ranks in 2 4; do
+      run_step "tiny by $ranks ranks on one GPU, fp32" 40 check_ways "$ranks" "one-shot two-shot" --oversubscribe-devices
+      run_step "sums between $ranks ranks on one GPU" 45 check_shared_sums "$ranks"
+    done
+  fi
   for tool in memcheck racecheck synccheck; do run_step "compute-sanitizer, $tool" 40 check_sanitizer "$tool"; done
   for one in llama2-7b llama3-8b; do
     for graphs in on off; do run_step "bandwidth of $one, graphs $graphs" 75 measure_bandwidth "$one" "$graphs"; done
   done
+  if ((gpu_count > 1)); then run_step "llama3-8b over $gpu_count GPUs" 120 measure_scale; fi
   run_step "DRAM bytes of a decode step" 60 check_traffic
+  all_run=1
 fi
 end_step
+if [[ -n $bin ]] && ((all_run == 0)); then  # some errors end bash's command and go on with the next one: here
+  failures=$((failures + 1))
+  note "the steps ended too early: an error in this script"
+fi
 write_report true
 reported=1
 if ((failures > 0)); then

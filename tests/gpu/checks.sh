@@ -2,8 +2,11 @@
 # For tests/gpu/check.sh: what each of its steps does. `detail` and `figure` (steps.sh) say what came of it.
 # shellcheck disable=SC2154  # work, here, bin, programs: check.sh's
 
-# program_words PROGRAM: sets `words` to the command that starts it with its libraries, and nothing else with them.
-program_words() { words=(env "LD_LIBRARY_PATH=$library_path${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$bin/$1"); }
+# program_words PROGRAM [RANKS]: sets `words` to the command that starts it with its libraries, and nothing else with them.
+program_words() {
+  words=(env "LD_LIBRARY_PATH=$library_path${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$bin/$1")
+  if ((${2:-1} > 1)); then words=("${launcher[@]}" "$2" "${words[@]}"); fi
+}
 
 # lines_of FILE: a JSON document as lines "path value", into FILE.lines.
 lines_of() { awk -f "$here/json_lines.awk" "$1" >"$1.lines"; }
@@ -49,15 +52,21 @@ check_kernels() {
 short_prompt=7
 long_prompt=$(seq -s , 5 74)
 
-# generate_on BACKEND FILE OPTION…: a document with logits.
+# generate_on RANKS BACKEND FILE OPTION…: a document with logits.
 generate_on() {
-  local backend=$1 file=$2 words
-  shift 2
-  program_words shardscope
+  local ranks=$1 backend=$2 file=$3 words
+  shift 3
+  program_words shardscope "$ranks"
   rm -f -- "$file"
   limited "$file.log" "${words[@]}" generate --backend "$backend" --prompt-ids "$short_prompt" --prompt-ids "$long_prompt" \
     --max-tokens 16 --ignore-eos --top-logits 8 --progress never --json "$file" "$@" && lines_of "$file"
 }
+
+# compare_with_cpu TESTED REFERENCE EPSILON STEPS: documents of generate_on by compare_logits.awk; sets `detail`.
+compare_with_cpu() { detail=$(awk -v epsilon="$3" -v steps="$4" -f "$here/compare_logits.awk" "$1.lines" "$2.lines"); }
+
+# largest_difference: of what compare_with_cpu has said.
+largest_difference() { sed -n 's/.*difference \([^ ]*\) of.*/\1/p' <<<"$detail"; }
 
 # check_model MODEL DTYPE STEPS: weights and activations in this type, with graphs and without, against fp32 activations on
 # the CPU. STEPS: compare_logits.awk.
@@ -66,17 +75,14 @@ check_model() {
   local options=(--model "$model" --dtype "$dtype" --seed 1)
   case $dtype in fp32) epsilon=1.1920929e-07 ;; *) epsilon=0.00390625 ;; esac
   place=$work/$(basename -- "$model")-$dtype
-  generate_on cpu "$place-cpu" "${options[@]}" --cpu-activations fp32 || status=$?
+  generate_on 1 cpu "$place-cpu" "${options[@]}" --cpu-activations fp32 || status=$?
   ((status == 0)) || { detail="on the CPU: $(why_ended "$status" "$place-cpu.log")"; return 1; }
   for graphs in on off; do
-    generate_on cuda "$place-$graphs" "${options[@]}" --graphs "$graphs" || status=$?
+    generate_on 1 cuda "$place-$graphs" "${options[@]}" --graphs "$graphs" || status=$?
     ((status == 0)) || { detail="graphs $graphs: $(why_ended "$status" "$place-$graphs.log")"; return 1; }
-    detail=$(awk -v epsilon="$epsilon" -v steps="$steps" -f "$here/compare_logits.awk" "$place-$graphs.lines" "$place-cpu.lines") || {
-      detail="graphs $graphs: $detail"
-      return 1
-    }
+    compare_with_cpu "$place-$graphs" "$place-cpu" "$epsilon" "$steps" || { detail="graphs $graphs: $detail"; return 1; }
   done
-  figure largest_difference "$(sed -n 's/.*difference \([^ ]*\) of.*/\1/p' <<<"$detail")"
+  figure largest_difference "$(largest_difference)"
 }
 
 # toolkit_program NAME: prints where it is, of PATH, of the toolkit, or of Nsight Compute's own folder.
@@ -126,7 +132,7 @@ measure_bandwidth() {
   figure tpot_ms "$tpot"
   figure ttft_ms "$(value_at "$name.lines" results.0.ttft_ms.p50)"
   detail="MBU ${mbu:-unknown} of the peak, ${achievable:-unknown} of what can be read; TPOT ${tpot:-unknown} ms"
-  awk -v mbu="$mbu" -v tpot="$tpot" 'BEGIN { exit !(mbu ~ /^[0-9.eE+-]+$/ && mbu > 0 && mbu <= 1 && tpot > 0) }'
+  are_positive "$tpot" && is_share "$mbu"
 }
 
 # read_bytes TOKENS: bytes that all kernels of a generation read, and how many kernels these were.

@@ -20,6 +20,17 @@ json_text() {
 # json_number TEXT: itself if it is a number, else null.
 json_number() { if [[ ${1:-} =~ ^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$ ]]; then printf '%s' "$1"; else printf 'null'; fi; }
 
+# are_positive TEXT…: each is a number above 0.
+are_positive() {
+  local one
+  for one in "$@"; do
+    awk -v one="$one" 'BEGIN { exit !(one ~ /^[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$/ && one + 0 > 0) }' || return
+  done
+}
+
+# is_share TEXT: a number above 0, and at most 1.
+is_share() { are_positive "$1" && awk -v one="$1" 'BEGIN { exit !(one + 0 <= 1) }'; }
+
 # figure NAME VALUE: one of the step's numbers.
 figure() { figures+="${figures:+, }$(json_text "$1"): $(json_number "$2")"; }
 

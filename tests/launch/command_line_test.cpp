@@ -60,3 +60,12 @@ TEST_CASE("parse_choice: lists the values that there are") {
   CHECK(parse_choice("cpu", "--backend", kKnown) == 1);
   CHECK_THROWS_WITH(parse_choice("cuda", "--backend", kKnown), Contains("auto, cpu"));
 }
+
+TEST_CASE("parse_names: each once, in the order of what is known, or what is known") {
+  constexpr std::array<std::string_view, 3> kKnown = {"auto", "shm", "mpi"};
+  CHECK(parse_names("mpi,shm,mpi", "--way", kKnown) == std::vector<size_t>{1, 2});
+  CHECK(parse_names("auto", "--way", kKnown) == std::vector<size_t>{0});
+  for (const char* bad : {"", "mpi,", ",mpi", "mpi shm", "MPI", "mpi,ring"}) {
+    CHECK_THROWS_WITH(parse_names(bad, "--way", kKnown), Contains("--way") && Contains("use one of: auto, shm, mpi"));
+  }
+}

@@ -15,6 +15,7 @@ from schema_program_test import SCHEMAS, Validator, undescribed
 
 TINY = ["llama-mha", "llama-gqa-9-3-tied", "llama-rope-llama3", "llama-head-dim", "llama-sharded", "qwen2-bias"]
 RANKS = (1, 2, 3, 4, 8)
+ALL_REDUCE = {1: "auto", 2: "one-shot", 3: "two-shot", 4: "nccl-symmetric", 8: "nccl"}  # of so many ranks, where a test has all
 FP32_EPSILON = 2.0 ** -23
 
 
@@ -36,7 +37,8 @@ class Logits(unittest.TestCase):
                 with self.subTest(model=name, ranks=ranks):
                     words = [word for prompt in prompts for word in ("--prompt-ids", ",".join(map(str, prompt["ids"])))]
                     document = generate(folder, *words, "--max-tokens", 4, "--dtype", "fp32", "--backend", "cuda", "--tp",
-                                        ranks, "--top-logits", 8, "--ignore-eos", ranks=ranks)
+                                        ranks, "--allreduce", ALL_REDUCE[ranks], "--top-logits", 8, "--ignore-eos",
+                                        ranks=ranks)
                     for prompt, request in zip(prompts, document["requests"]):
                         self.check_request(prompt, request, config)
 
@@ -61,7 +63,8 @@ class Logits(unittest.TestCase):
                 with self.subTest(kind=kind, ranks=ranks):
                     request = generate(CASES / f"A09-gguf/gqa-{kind}.gguf", "--prompt-ids",
                                        ",".join(map(str, want["prompt_ids"])), "--max-tokens", 5, "--dtype", "fp32",
-                                       "--backend", "cuda", "--tp", ranks, "--top-logits", 8, ranks=ranks)["requests"][0]
+                                       "--backend", "cuda", "--tp", ranks, "--allreduce", ALL_REDUCE[ranks], "--top-logits", 8,
+                                       ranks=ranks)["requests"][0]
                     self.assertEqual(request["output_token_ids"], want["greedy_ids"][:5])
                     for (token, logit), (want_token, want_logit) in zip(request["top_logits"][0], want["first_step_top8"]):
                         self.assertEqual(token, want_token)
@@ -74,7 +77,7 @@ class Logits(unittest.TestCase):
         for ranks in (1, 2):
             with self.subTest(ranks=ranks):
                 ids = generate(model, "--prompt-ids", ",".join(map(str, prompt["ids"])), "--max-tokens", 10, "--dtype", "fp32",
-                               "--backend", "cuda", "--tp", ranks, "--ignore-eos", ranks=ranks,
+                               "--backend", "cuda", "--tp", ranks, "--allreduce", ALL_REDUCE[ranks], "--ignore-eos", ranks=ranks,
                                timeout=600)["requests"][0]["output_token_ids"]
                 self.assertEqual(len(ids), 10)
                 compared = 0
@@ -90,9 +93,10 @@ class Logits(unittest.TestCase):
         for options in (["--temperature", 1.0], ["--temperature", 0.8, "--top-k", 20], ["--temperature", 1.0, "--top-p", 0.9],
                         ["--repetition-penalty", 1.3]):
             with self.subTest(options=options):
-                ids = [generate(*words, *options, "--tp", ranks, ranks=ranks)["requests"][0]["output_token_ids"]
-                       for ranks in (1, 3)]
+                ids = [generate(*words, *options, "--tp", ranks, "--allreduce", kind, ranks=ranks)["requests"][0]["output_token_ids"]
+                       for ranks, kind in ((1, "auto"), (3, "nccl"), (2, "one-shot"))]
                 self.assertEqual(ids[0], ids[1])
+                self.assertEqual(ids[0], ids[2])
                 on_cpu = generate(*[w if w != "cuda" else "cpu" for w in words], *options)["requests"][0]["output_token_ids"]
                 self.assertEqual(ids[0], on_cpu)
 
@@ -108,7 +112,7 @@ class Reports(unittest.TestCase):
         self.assertTrue(report["complete"])
         self.assertEqual([(r["kind"], r["status"], r["tp"]) for r in report["results"]],
                          [("emulated", "ok", tp) for tp in (1, 2, 3, 4)])
-        self.assertEqual([r["allreduce"] for r in report["results"]], ["none", "nccl", "nccl", "nccl"])
+        self.check_choices(report["results"])
         self.assertEqual([r["mbu"] for r in report["results"]], [None] * 4)  # of what nobody measured
         devices = report["environment"]["devices"]
         self.assertEqual([d["rank"] for d in devices], [0, 1, 2, 3])
@@ -117,6 +121,28 @@ class Reports(unittest.TestCase):
         self.assertIn("emulated", done.stderr.decode())
         self.assertEqual(list(Validator(SCHEMAS["report"]).iter_errors(report)), [])
         self.assertEqual(list(undescribed(report, SCHEMAS["report"], SCHEMAS["report"])), [])
+
+    def check_choices(self, results):
+        """auto: whatever was the fastest here, each of the ways was looked at."""
+        self.assertEqual(results[0]["allreduce"], "none")
+        for result in results[1:]:
+            choices = result["allreduce_choices"]
+            ways = {one["algorithm"] for one in choices["measured"]}
+            self.assertEqual(ways, {"nccl", "nccl-symmetric", "one-shot", "two-shot"})
+            self.assertTrue(choices["graphs"])
+            self.assertEqual(choices["left_out"], [])
+            self.assertEqual(choices["choices"][0]["from_bytes"], 0)
+            self.assertLessEqual({choice["algorithm"] for choice in choices["choices"]}, ways)
+            sizes = [choice["from_bytes"] for choice in choices["choices"]]
+            self.assertEqual(sizes, sorted(set(sizes)))
+
+    def test_ranks_that_share_a_device_sum_without_nccl(self):
+        done = run(["bench", "--model", "tiny", "--prompt-tokens", 8, "--output-tokens", 4, "--iterations", 2, "--tp", 2,
+                    "--oversubscribe-devices", "--json", "-"], 2, env={"SHARDSCOPE_EMULATION": "devices=1,policy=worker"})
+        self.assertEqual(done.returncode, 0, done.stderr.decode(errors="replace"))
+        choices = json.loads(done.stdout)["results"][0]["allreduce_choices"]
+        self.assertEqual([why.split(":")[0] for why in choices["left_out"]], ["nccl", "nccl-symmetric"])
+        self.assertLessEqual({choice["algorithm"] for choice in choices["choices"]}, {"one-shot", "two-shot"})
 
     def test_bench_without_graphs_and_in_fp16(self):
         for words in (["--graphs", "off"], ["--dtype", "fp16", "--kv-dtype", "fp32"]):
@@ -153,6 +179,8 @@ class Refusals(unittest.TestCase):
     def test_ranks_that_share_a_device_are_named(self):
         line = self.refused(["--tp", 2], 2, CUDA_VISIBLE_DEVICES="3")
         self.assertRegex(line, "ranks 0,1 share one device, host .*, bus id .*, CUDA_VISIBLE_DEVICES=3")
+        line = self.refused(["--tp", 2, "--oversubscribe-devices", "--allreduce", "nccl"], 2, CUDA_VISIBLE_DEVICES="3")
+        self.assertRegex(line, "--allreduce nccl cannot be had here, NCCL refuses .* share a device, what to do: .* --allreduce one-shot")
 
     def test_more_ranks_than_devices(self):
         self.assertRegex(self.refused([], 3, SHARDSCOPE_EMULATION="devices=2,policy=worker"), "3 ranks .* 2 devices")
@@ -162,6 +190,16 @@ class Refusals(unittest.TestCase):
         self.assertIn("--kv-dtype", self.refused(["--backend", "cpu", "--kv-dtype", "fp16"]))
         self.assertIn("--allreduce", self.refused(["--backend", "cpu", "--allreduce", "nccl"]))
         self.assertIn("--graphs", self.refused(["--backend", "cpu", "--graphs", "off"]))
+        self.assertIn("--threads", self.refused(["--backend", "cuda", "--threads", 1]))
+        self.assertIn("--cpu-activations", self.refused(["--backend", "cuda", "--cpu-activations", "int8"]))
+
+    def test_options_of_the_cpu_do_not_keep_auto_from_a_gpu(self):
+        for words in ([], ["--threads", 1], ["--cpu-activations", "fp32"]):
+            done = run(["generate", "--model", "tiny", "--prompt-ids", "1,2", "--max-tokens", 3, *words])
+            self.assertEqual(done.returncode, 0)
+            notes = done.stderr.decode()
+            self.assertRegex(notes, "backend: cuda")
+            self.assertEqual(words != [], "--threads and --cpu-activations are for the cpu backend: not used" in notes)
 
     def test_a_model_that_is_too_large_is_refused_before_loading(self):
         done = run(["generate", "--model", "llama3-8b", "--prompt-ids", "1,2", "--backend", "cuda"],
@@ -172,14 +210,19 @@ class Refusals(unittest.TestCase):
         self.assertNotIn("loading weights", done.stderr.decode())
 
     def test_a_failing_call_is_named_with_device_and_rank(self):
-        line = self.refused(["--tp", 2], 2, SHARDSCOPE_EMULATION="devices=2,policy=worker,fail=cudaMalloc:30:2")
+        line = self.refused(["--tp", 2], 2, SHARDSCOPE_EMULATION="devices=2,policy=worker,fail=cudaMalloc:12:2")
         self.assertRegex(line, r"cudaMalloc.*device [01] of rank [01]")
 
 
 class Faults(unittest.TestCase):
     def test_a_killed_rank_ends_the_others_within_the_timeout(self):
+        for kind in ("nccl", "one-shot"):
+            with self.subTest(allreduce=kind):
+                self.kill_one_of_two(kind)
+
+    def kill_one_of_two(self, kind):
         job = Job(["generate", "--model", "tiny", "--prompt-ids", "1,2,3", "--ignore-eos", "--max-tokens", 2000, "--tp", 2,
-                   "--timeout", "5"], 2)
+                   "--timeout", "5", "--allreduce", kind], 2)
         self.addCleanup(job.close)
         pids = [job.pid_of_rank(rank) for rank in range(2)]
         end = time.monotonic() + 60

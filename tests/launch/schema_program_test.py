@@ -90,7 +90,7 @@ def objects_in(schema, path="$"):
 
 class Schemas(unittest.TestCase):
     def test_they_are_schemas_and_require_every_field(self):
-        self.assertEqual(sorted(SCHEMAS), ["generate", "report", "shards"])
+        self.assertEqual(sorted(SCHEMAS), ["comm", "generate", "report", "shards"])
         for name, schema in SCHEMAS.items():
             Validator.check_schema(schema)
             self.assertEqual(schema["properties"]["schema"]["const"], schema["title"])
@@ -163,6 +163,13 @@ class Documents(unittest.TestCase):
                                "--top-logits", "2"], "generate", 2)
         self.assertEqual(len(texts["requests"]), 2)
         self.assertEqual(len(texts["requests"][0]["top_logits"][0]), 2)
+
+    def test_comm(self):
+        arguments = ["--max-bytes", "4096", "--iterations", "10"]
+        one = self.document(["comm", *arguments], "comm")
+        self.assertEqual([row["algorithm"] for row in one["rows"]], ["none"] * 3)
+        two = self.document(["comm", "--tp", "1,2", *arguments], "comm", 2)
+        self.assertEqual(len(two["rows"]), 3 + 2 * 3)
 
     def test_planted_errors_are_found(self):
         report = self.document(["scale", "--model", "tiny", "--samples", *SHORT], "report")

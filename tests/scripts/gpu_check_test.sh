@@ -4,9 +4,8 @@
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=support.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/support.sh"
-unset CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH VIRTUAL_ENV
-scripts="$copy/tests/gpu"
-hide_toolkits
+# shellcheck source-path=SCRIPTDIR source=gpu_support.sh
+source "$project/tests/scripts/gpu_support.sh"
 
 # ---- reading documents ----------------------------------------------------------------------------------------------
 
@@ -39,20 +38,7 @@ EOF
   cmp <(cut -d ' ' -f 1 "$work/expected") "$work/paths" || wrong "laid out with $indent: $(<"$work/paths")"
 done
 
-# logits FILE CHANGE: a document of two requests of three tokens with four logits each, changed by a line of Python.
-logits() {
-  python3 - "$2" >"$1.json" <<'EOF'
-import json, sys
-requests = [{"output_token_ids": [10, 11, 12],
-             "top_logits": [[[10 + step, 4.0], [20, 3.9999], [21, 1.5], [22, -0.5]] for step in range(3)]} for _ in range(2)]
-document = {"model": {"layers": 2, "hidden": 128, "ffn": 352}, "requests": requests}
-exec(sys.argv[1])
-print(json.dumps(document, indent=1))
-EOF
-  awk -f "$scripts/json_lines.awk" "$1.json" >"$1"
-}
 # compared CHANGE [STEPS] [EPSILON]: what the comparison says of a changed document. In fp32 1.2e-7 x 4 x 352 x 2 = 3.4e-4 is allowed.
-logits "$work/reference" ""
 compared() {
   logits "$work/tested" "$1"
   capture awk -v "epsilon=${3:-1.1920929e-07}" -v "steps=${2:-worst}" -f "$scripts/compare_logits.awk" "$work/tested" "$work/reference"
@@ -92,7 +78,6 @@ compared "requests[0]['top_logits'][0][2][1] += 0.1" likely 0.00390625
 expect_status 1
 
 begin "dram_bytes: sums over kernels, and refuses what is no number of bytes"
-csv_header='"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
 # sums LINE…
 sums() {
   printf '%s\n' "==PROF== Connected" "$csv_header" "$@" "7,8,9" >"$work/csv"
@@ -111,22 +96,6 @@ expect_status 1
 
 # ---- the whole check ------------------------------------------------------------------------------------------------
 
-report="$copy/build-gpu/report.json"
-# reported EXPRESSION: true of the report `r`, whose steps by name are `s`.
-reported() {
-  python3 - "$report" "$1" <<'EOF' || wrong "not true of the report: $1; $(<"$report")"
-import json, sys
-r = json.load(open(sys.argv[1]))
-s = {step["name"]: step for step in r["steps"]}
-for step in r["steps"]:
-    assert set(step) == {"name", "status", "seconds", "detail", "figures"}, step
-    assert step["status"] in ("passed", "failed", "not_available") and step["seconds"] >= 0
-assert r["schema"] == "shardscope.gpu_check/1"
-sys.exit(not eval(sys.argv[2]))
-EOF
-}
-run_check() { capture "$scripts/check.sh" "$@"; }
-
 begin "check: without a GPU it says so and ends with 77, and leaves no report"
 fake nvidia-smi <<<'echo "No devices were found"; exit 6'
 run_check
@@ -134,58 +103,13 @@ expect_status 77
 expect_last_line "gpu check: no GPU: nvidia-smi: No devices were found; nothing was checked"
 [[ ! -e $report ]] || wrong "a report"
 
-fake nvidia-smi <<'EOF'
-case $1 in
-  *driver_version*) echo 580.00 ;;
-  *) echo "0, NVIDIA H200, 9.0, Disabled, GPU-00000000-aaaa-bbbb-cccc-dddddddddddd" ;;
-esac
-EOF
-fake ldd <<<'[[ $LD_LIBRARY_PATH == *"/site-packages/nvidia/"* ]] || echo "	libnccl.so.2 => not found"'
-fake ldconfig <<<'exit 0'
-virtual="$work/venv/lib/python3.12/site-packages/nvidia/nccl/lib"
-mkdir -p "$virtual"
-touch "$virtual/libnccl.so.2"
-export VIRTUAL_ENV="$work/venv"
-
-# program_is BODY: the packed shardscope, which runs BODY before its own answers.
-packed="$copy/build-gpu/packed"
-mkdir -p "$packed"/{bin,lib}
-touch "$packed/bin/libshardscope_cuda.so"
-echo "abcdef" >"$packed/commit"
-program_is() {
-  cat >"$packed/bin/shardscope" <<EOF
-#!/usr/bin/env bash
-echo "\$*" >>"$work/shardscope.calls"
-$1
-[[ \$1 != --version ]] || { echo "shardscope 0.1.0"; exit; }
-words="\$*"
-while [[ \$# -gt 0 && \$1 != --json ]]; do shift; done
-case \$words in
-  bench*) echo '{"results": [{"mbu": {"mean": 0.87}, "mbu_achievable": {"mean": 0.95}, "tpot_ms": {"p50": 4.2}}]}' >"\$2" ;;
-  *--dry-run*) echo '{"plans": [{"ranks": [{"bytes_per_step": {"weights": 1000.0, "kv_read": 50.5, "activations": 9}}]}]}' >"\$2" ;;
-  *--json*) cp "$work/reference.json" "\$2" ;;
-esac
-EOF
-  chmod +x "$packed/bin/shardscope"
-}
-kernels_are() {
-  printf '#!/usr/bin/env bash\n%s\n' "$1" >"$packed/bin/kernels_gpu_test"
-  chmod +x "$packed/bin/kernels_gpu_test"
-}
-program_is ""
-kernels_are 'echo "[[$*]]"; echo "All tests passed (10 assertions in 2 test cases)"'
-fake compute-sanitizer <<<'echo "========= ERROR SUMMARY: 0 errors"; while [[ $1 != env ]]; do shift; done; exec "$@" >/dev/null'
-fake ncu <<EOF
-echo '$csv_header'
-echo '"0","1","loading","dram__bytes_read.sum","byte","5,000"'
-for ((i = 0; i < \${*: -1}; ++i)); do echo '"1","1","step","dram__bytes_read.sum","byte","1,055"'; done
-EOF
+gpus_are 1
 
 begin "check: all steps pass, with the packed program and a library of Python's"
 run_check
 expect_status 0
-expect "gpu check: passed: 14 steps"
-reported 'r["passed"] and r["complete"] and all(step["status"] == "passed" for step in r["steps"]) and len(s) == 14'
+expect "gpu check: passed: 18 steps"
+reported 'r["passed"] and r["complete"] and all(step["status"] == "passed" for step in r["steps"]) and len(s) == 18'
 reported 'r["device"] == {"name": "1 x NVIDIA H200", "driver": "580.00", "architectures": "90-real", "visible": 1}'
 reported 'r["commit"] == "abcdef" and r["programs"] == "packed"'
 reported 's["bandwidth of llama2-7b, graphs on"]["figures"] == {"mbu": 0.87, "mbu_achievable": 0.95, "tpot_ms": 4.2, "ttft_ms": None}'
@@ -202,7 +126,7 @@ kernels_are 'echo "a.cpp:3: FAILED:"; echo "test cases: 9 | 8 passed | 1 failed"
 program_is '[[ "$*" != "bench "*llama3-8b*"--graphs on"* ]] || { echo "shardscope: error: out of memory" >&2; exit 1; }'
 run_check --json "$work/elsewhere/r.json"
 expect_status 1
-expect "gpu check: FAILED: 2 of 14 steps"
+expect "gpu check: FAILED: 2 of 18 steps"
 report="$work/elsewhere/r.json"
 reported 'not r["passed"] and r["complete"] and [step["name"] for step in r["steps"] if step["status"] == "failed"] == ["the kernels\x27 tests", "bandwidth of llama3-8b, graphs on"]'
 reported '"1 failed" in s["the kernels\x27 tests"]["detail"] and "out of memory" in s["bandwidth of llama3-8b, graphs on"]["detail"]'
@@ -216,13 +140,17 @@ if [[ $* == *"--backend cuda"*"--graphs off --"* || $* == *"--backend cuda"*"--g
   exec sed "s/3.9999/3.8/" "'"$work/reference.json"'" >"$2"
 elif [[ $1 == bench ]]; then
   while [[ $1 != --json ]]; do shift; done
-  mbu=1.2; [[ $words != *llama2* ]] || mbu=null
-  exec echo "{\"results\": [{\"mbu\": {\"mean\": $mbu}, \"tpot_ms\": {\"p50\": 4.2}}]}" >"$2"
+  mbu=1.2 tpot=4.2
+  [[ $words != *llama2* ]] || mbu=null
+  [[ $words != *"llama3-8b"*"--graphs off"* ]] || mbu=0.8 tpot=null
+  exec echo "{\"results\": [{\"mbu\": {\"mean\": $mbu}, \"tpot_ms\": {\"p50\": $tpot}}]}" >"$2"
 fi'
 run_check
 expect_status 1
 reported 's["the kernels\x27 tests"]["status"] == "failed" and "no CUDA device" in s["the kernels\x27 tests"]["detail"]'
-reported 'all(step["status"] == "failed" for step in r["steps"] if "bandwidth" in step["name"])'
+reported '[step["status"] for step in r["steps"] if "bandwidth" in step["name"]] == ["failed"] * 4'
+reported 's["bandwidth of llama3-8b, graphs off"]["detail"].endswith("TPOT null ms")'
+reported 's["bandwidth of llama2-7b, graphs on"]["detail"].startswith("MBU null ")'
 reported 's["tiny against the CPU, fp32"]["status"] == "failed" and "graphs off" in s["tiny against the CPU, fp32"]["detail"]'
 reported 's["smollm2-135m against the CPU, fp32"]["status"] == "passed"'
 kernels_are 'exit 0'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the scripts make of GPUs: the driver's answer, launch/quickstart on machines with and without, tests/gpu/pack. With fakes
-# for nvidia-smi, cmake, mpirun, ldd and shardscope.
+# What the scripts make of GPUs: the driver's answer, and launch/quickstart on machines with and without. With fakes for
+# nvidia-smi, cmake, mpirun and shardscope.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=support.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/support.sh"
@@ -223,53 +223,4 @@ expect "the package index could not be reached, and the CUDA toolkit is not in t
 expect "no GPU is used: its backend was not built"
 expect_calls mpirun "-np 2 build/launch/shardscope"
 [[ -z $(find "$SHARDSCOPE_CACHE" -name '.download-*') ]] || wrong "half a download is left"
-
-# ---- tests/gpu/pack -------------------------------------------------------------------------------------------------
-
-# libraries_are LINE…: what ldd says of the programs.
-libraries_are() { fake ldd <<<"$(printf 'echo "%s"\n' "$@")"; }
-mkdir -p "$work/system"
-printf 'library' >"$work/system/one.so"
-fake strip <<<'exit 0'
-fake cmake <<EOF
-[[ \$1 == --build ]] || exit 0
-mkdir -p "$copy"/build-cuda/{launch,tests/kernels/cuda}
-for name in launch/shardscope launch/libshardscope_cuda.so tests/kernels/cuda/kernels_gpu_test; do
-  printf '#!/usr/bin/env bash\n[[ \${0##*/} != shardscope || -f \$LD_LIBRARY_PATH/libmpi.so.40 ]] || exit 1\n' >"$copy/build-cuda/\$name"
-  chmod +x "$copy/build-cuda/\$name"
-done
-EOF
-system=("linux-vdso.so.1 (0x0)" "libm.so.6 => $work/system/one.so (0x0)" "libc.so.6 => $work/system/one.so (0x0)"
-  "/lib64/ld-linux-x86-64.so.2 (0x0)" "libcublasLt.so.13 => not found" "libnccl.so.2 => $work/system/one.so (0x0)")
-
-begin "pack: programs and their libraries, without those of CUDA and of the C library"
-libraries_are "${system[@]}" "libmpi.so.40 => $work/system/one.so (0x0)" "libstdc++.so.6 => $work/system/one.so (0x0)"
-capture "$copy/tests/gpu/pack"
-expect_status 0
-packed="$copy/build-gpu/packed"
-[[ $(<"$work/stdout") == "$packed" ]] || wrong "standard output"
-[[ $(cd "$packed" && find . -type f | LC_ALL=C sort | paste -sd ' ') == \
-  "./bin/kernels_gpu_test ./bin/libshardscope_cuda.so ./bin/shardscope ./commit ./lib/compiler/libstdc++.so.6 ./lib/libmpi.so.40" ]] ||
-  wrong "packed: $(find "$packed" -type f)"
-expect_calls cmake "--preset cuda -DSHARDSCOPE_CUDA_TOOLKIT=$toolkit -DSHARDSCOPE_CUDA_PACKAGES=$nvml -DCMAKE_CUDA_ARCHITECTURES=90-real"
-expect_calls cmake "--target shardscope kernels_gpu_test"
-
-begin "pack: a library that is not here, a program that does not start, and too many MiB are failures that keep the old pack"
-libraries_are "${system[@]}" "libmpi.so.40 => $work/system/one.so (0x0)" "libhwloc.so.15 => not found"
-capture "$copy/tests/gpu/pack"
-expect_status 1
-expect "libraries of the programs are not found here: libhwloc.so.15"
-libraries_are "${system[@]}"
-capture "$copy/tests/gpu/pack"
-expect_status 1
-expect "the packed program does not start"
-libraries_are "${system[@]}" "libmpi.so.40 => $work/system/one.so (0x0)"
-fake du <<<'printf "70\t.\n"'
-capture "$copy/tests/gpu/pack" --architectures "80-real;90-real"
-expect_status 1
-expect "the pack has 70 MiB, and 64 are too many"
-expect_calls cmake "-DCMAKE_CUDA_ARCHITECTURES=80-real;90-real"
-[[ -f $packed/lib/libmpi.so.40 && -z $(find "$copy/build-gpu" -name '.packed-*') ]] ||
-  wrong "the old pack is gone, or half a new one left"
-rm "$fakes/du"
 echo "all good"

@@ -3,10 +3,8 @@
 // memory they make. Also that every kernel was looked at at all. In the plain mode nothing is counted.
 #include <catch2/catch.hpp>
 
-#include "kernels/cuda/all_reduce.hpp"
 #include "kernels/cuda/rms_norm.hpp"
 #include "tests/kernels/cuda/counting.hpp"
-#include "tests/kernels/cuda/ranks.hpp"
 #include "tests/kernels/cuda/stored.hpp"
 
 using namespace shardscope;
@@ -47,29 +45,6 @@ KernelCounters norm_counters(DType dtype, DType weight_dtype, bool add) {
   });
 }
 
-/// Bytes that a call among 2 ranks loads of the abort word, which lies across the bus; the first `calling` take part.
-int64_t abort_word_bytes(int calling) {
-  const auto call = [calling] {
-    const Ranks ranks(2);
-    emulation::label(ranks.rank(0).abort_word, "abort word");
-    std::vector<DeviceArray<float>> x;
-    for (int rank = 0; rank < calling; ++rank) {
-      ranks.use(rank);
-      x.emplace_back(random_values(1000, 1));
-      check_cuda(cudaDeviceSynchronize(), "the upload");
-    }
-    for (int rank = 0; rank < calling; ++rank) {
-      ranks.use(rank);
-      check_cuda(cuda::all_reduce_one_shot(ranks.rank(rank),
-                                           {.count = x[rank].size(), .x = x[rank].data(), .out = x[rank].data()},
-                                           ranks.stream(rank)),
-                 "all_reduce_one_shot");
-    }
-    for (int rank = 0; rank < calling; ++rank) CHECK((ranks.state(rank).failure != 0) == (calling < 2));
-  };
-  return loaded(counters_of("all_reduce_kernel", call, 2), "abort word");
-}
-
 }  // namespace
 
 TEST_CASE("cuda rms_norm: reads a row once, in whole sectors and without bank conflicts") {
@@ -88,23 +63,7 @@ TEST_CASE("cuda rms_norm: reads a row once, in whole sectors and without bank co
   }
 }
 
-TEST_CASE("cuda all_reduce: looks at the abort word only where data is long in coming") {
-  if (!emulation::checked()) return;
-  CHECK(abort_word_bytes(2) == 0);
-  CHECK(abort_word_bytes(1) > 0);
-}
-
 TEST_CASE("cuda kernels: the checker sees the accesses of every one") {
   if (!emulation::checked()) return;
   CHECK(norm_counters(DType::kF16, DType::kF32, false).accesses > 0);
-  const KernelCounters reduced = counters_of("all_reduce_kernel", [] {
-    const DeviceArray<std::byte> inbox = DeviceArray<std::byte>::zeros(cuda::one_shot_inbox_bytes(1, 64));
-    const DeviceArray<cuda::OneShotState> state = DeviceArray<cuda::OneShotState>::zeros(1);
-    const DeviceArray<float> x(random_values(16, 1));
-    check_cuda(cuda::all_reduce_one_shot({.capacity_bytes = 64, .inboxes = {inbox.data()}, .state = state.data()},
-                                         {.count = x.size(), .x = x.data(), .out = x.data()}, nullptr),
-               "all_reduce_one_shot");
-    check_cuda(cudaDeviceSynchronize(), "all_reduce_one_shot");
-  });
-  CHECK(reduced.accesses > 0);
 }

@@ -138,8 +138,8 @@ TEST_CASE("choose_devices: every case of the file with launchers' environments")
 TEST_CASE("choose_devices: ranks that share a device are named, with host, bus id and variable") {
   CHECK(refusal(same_for_all(4, "2"), {.group_size = 4}) ==
         "ranks 0,1,2,3 share one device, host node7, bus id 0000:12:00.0, CUDA_VISIBLE_DEVICES=2, start fewer ranks "
-        "there, let each rank see a device of its own (srun --gpus-per-task=1) or all of them, or use --backend "
-        "cpu");
+        "there, let each rank see a device of its own (srun --gpus-per-task=1) or all of them, share "
+        "them by --oversubscribe-devices, or use --backend cpu");
   // Of four ranks two are on one device, while another sees more than it needs.
   const std::string two = refusal(each_its_own({"5", "3", "5", "0,1"}), {.group_size = 4});
   INFO(two);

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "kernels/cuda/all_reduce.hpp"
 #include "kernels/cuda/decode_attention.hpp"
 #include "kernels/cuda/mat_vec.hpp"
 #include "kernels/cuda/rms_norm.hpp"
@@ -74,7 +75,7 @@ struct ChainRank {
   DeviceArray<std::byte> workspace;
 };
 
-void enqueue_layer(const ChainRank& chain, const cuda::OneShotRank& rank, bool programmatic, cudaStream_t stream) {
+void enqueue_layer(const ChainRank& chain, const cuda::PeerRank& rank, bool programmatic, cudaStream_t stream) {
   cuda::MatVec product = chain.weights.arguments();
   product.x = chain.x.data();
   product.x_stride = kWidth;
@@ -98,10 +99,10 @@ void enqueue_layer(const ChainRank& chain, const cuda::OneShotRank& rank, bool p
                                     stream),
              "decode_attention");
   check_cuda(
-      cuda::all_reduce_one_shot(
-          rank, {.count = kWidth, .x = chain.attended.data(), .out = chain.x.data(), .programmatic = programmatic},
-          stream),
-      "all_reduce_one_shot");
+      cuda::all_reduce(
+          rank, cuda::Shots::kTwo,
+          {.count = kWidth, .x = chain.attended.data(), .out = chain.x.data(), .programmatic = programmatic}, stream),
+      "all_reduce");
 }
 
 /// x of all ranks after three layers.

@@ -1,4 +1,4 @@
-// The ranks of a one-shot all-reduce within one process: a device, a stream, an inbox and a state for each.
+// The ranks of a group within one process: a device, a stream, an inbox, a state and, if wished, a log for each.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,21 +7,27 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cuda/all_reduce.hpp"
+#include "kernels/cuda/peer_rank.hpp"
 #include "tests/kernels/cuda/conditions.hpp"
 #include "tests/kernels/cuda/device_array.hpp"
 
 namespace shardscope::test {
 
+struct RanksOptions {
+  static constexpr uint64_t kLongWait = 20'000'000'000;
+
+  uint64_t wait_ns = kLongWait;
+  cuda::PeerCapacity capacity{.one_shot_bytes = 16384, .two_shot_bytes = 16384};
+  uint32_t log_entries = 0;  // 0: no log
+};
+
 /// Makes peer access and what each rank holds; a stream for each.
 class Ranks {
  public:
-  static constexpr uint64_t kLongWait = 20'000'000'000;
-  static constexpr int64_t kCapacityBytes = 16384;
-
-  explicit Ranks(int ranks, uint64_t wait_ns = kLongWait) {
-    check_cuda(cudaHostAlloc(&abort_word_, sizeof(uint32_t), cudaHostAllocDefault), "cudaHostAlloc");
-    *static_cast<uint32_t*>(abort_word_) = 0;
+  explicit Ranks(int ranks, const RanksOptions& options = {}) {
+    check_cuda(cudaHostAlloc(&words_, 2 * sizeof(uint32_t), cudaHostAllocDefault), "cudaHostAlloc");
+    abort_word() = 0;
+    failure_word() = 0;
     for (int rank = 0; rank < ranks; ++rank) {
       use(rank);
       for (int peer = 0; peer < ranks; ++peer) {
@@ -29,8 +35,9 @@ class Ranks {
         const cudaError_t error = cudaDeviceEnablePeerAccess(device_of_rank(peer), 0);
         if (error != cudaErrorPeerAccessAlreadyEnabled) check_cuda(error, "cudaDeviceEnablePeerAccess");
       }
-      inboxes_.push_back(DeviceArray<std::byte>::zeros(cuda::one_shot_inbox_bytes(ranks, kCapacityBytes)));
-      states_.push_back(DeviceArray<cuda::OneShotState>::zeros(1));
+      inboxes_.push_back(DeviceArray<std::byte>::zeros(cuda::peer_inbox_bytes(ranks, options.capacity)));
+      states_.push_back(DeviceArray<cuda::PeerState>::zeros(1));
+      logs_.push_back(DeviceArray<cuda::CallTimes>::zeros(options.log_entries));
       streams_.emplace_back();
       check_cuda(cudaStreamCreateWithFlags(&streams_.back(), cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
       check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // the zeros are there for all streams
@@ -38,11 +45,13 @@ class Ranks {
     for (int rank = 0; rank < ranks; ++rank) {
       ranks_.push_back({.rank = rank,
                         .ranks = ranks,
-                        .capacity_bytes = kCapacityBytes,
+                        .capacity = options.capacity,
                         .inboxes = {},
                         .state = states_[rank].data(),
-                        .abort_word = static_cast<const uint32_t*>(abort_word_),
-                        .wait_ns = wait_ns});
+                        .log = {.entries = logs_[rank].data(), .count = options.log_entries},
+                        .abort_word = &abort_word(),
+                        .wait_ns = options.wait_ns,
+                        .failure_on_host = &failure_word()});
       for (int peer = 0; peer < ranks; ++peer) ranks_.back().inboxes[peer] = inboxes_[peer].data();
     }
   }
@@ -50,25 +59,35 @@ class Ranks {
   Ranks& operator=(const Ranks&) = delete;
   ~Ranks() {
     for (cudaStream_t stream : streams_) static_cast<void>(cudaStreamDestroy(stream));
-    static_cast<void>(cudaFreeHost(abort_word_));
+    static_cast<void>(cudaFreeHost(words_));
   }
 
   void use(int rank) const { check_cuda(cudaSetDevice(device_of_rank(rank)), "cudaSetDevice"); }
-  const cuda::OneShotRank& rank(int rank) const { return ranks_[rank]; }
+  const cuda::PeerRank& rank(int rank) const { return ranks_[rank]; }
   cudaStream_t stream(int rank) const { return streams_[rank]; }
-  void abort() { *static_cast<uint32_t*>(abort_word_) = 1; }
-  cuda::OneShotState state(int rank) const {
+  void abort() { abort_word() = 1; }
+  cuda::PeerState state(int rank) const {
     use(rank);
     return states_[rank].download()[0];
   }
+  std::vector<cuda::CallTimes> log(int rank) const {
+    use(rank);
+    return logs_[rank].download();
+  }
+  /// Of whichever rank failed last.
+  uint32_t failure_on_host() const { return static_cast<const uint32_t*>(words_)[1]; }
   int count() const { return static_cast<int>(ranks_.size()); }
 
  private:
-  void* abort_word_ = nullptr;
+  uint32_t& abort_word() { return static_cast<uint32_t*>(words_)[0]; }
+  uint32_t& failure_word() { return static_cast<uint32_t*>(words_)[1]; }
+
+  void* words_ = nullptr;
   std::vector<DeviceArray<std::byte>> inboxes_;
-  std::vector<DeviceArray<cuda::OneShotState>> states_;
+  std::vector<DeviceArray<cuda::PeerState>> states_;
+  std::vector<DeviceArray<cuda::CallTimes>> logs_;
   std::vector<cudaStream_t> streams_;
-  std::vector<cuda::OneShotRank> ranks_;
+  std::vector<cuda::PeerRank> ranks_;
 };
 
 }  // namespace shardscope::test

@@ -1,5 +1,7 @@
-// NcclCommunicator where something goes wrong: ranks that do not come, die or fail, calls that fail. Each ends within
-// its limit, with the line that a user needs.
+// DeviceCommunicator with NCCL, where something goes wrong: ranks that do not come, die or fail, calls that fail. Each
+// ends within its limit, with the line that a user needs.
+#include <nccl.h>
+
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <string>
@@ -206,7 +208,7 @@ TEST_CASE("nccl faults: calls that fail at the start say which, on what device a
        {"NCCL error 3 (internal error): ncclAllReduce", "16384 elements of fp32", "device 0 of rank 0"}},
       {"cudaMalloc",
        cudaErrorMemoryAllocation,
-       {"CUDA error 2", "proof of NCCL's sums", "device 0 of rank 0", "free the device's memory"}},
+       {"CUDA error 2", "proof of nccl's sums", "device 0 of rank 0", "free the device's memory"}},
       {"cudaEventQuery", cudaErrorIllegalAddress, {"CUDA error 700", "cudaEventQuery", "compute-sanitizer"}},
       {"ncclCommGetAsyncError", ncclInternalError, {"NCCL error 3"}},
   }));

@@ -15,7 +15,8 @@
 
 #include "kernels/base/error.hpp"
 #include "kernels/cuda/check.hpp"
-#include "parallel/cuda/nccl_communicator.hpp"
+#include "kernels/cuda/owners.hpp"
+#include "parallel/cuda/device_communicator.hpp"
 #include "parallel/world_state.hpp"
 #include "tests/emulation/emulation.hpp"
 #include "tests/emulation/processes.hpp"
@@ -102,21 +103,18 @@ class Member {
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
   }
 
-  std::unique_ptr<parallel::NcclCommunicator> communicator() {
-    return std::make_unique<parallel::NcclCommunicator>(
+  std::unique_ptr<parallel::DeviceCommunicator> communicator(const parallel::DeviceSumOptions& options = {
+                                                                 .kind = parallel::CommunicatorKind::kNccl}) {
+    return std::make_unique<parallel::DeviceCommunicator>(
         world_, std::make_unique<ProcessCommunicator>(rank_),
-        parallel::NcclStream{.lend = [this] { return stream_; }, .device = device_});
+        parallel::DeviceStream{.lend = [this] { return stream_; }, .own = {}, .programmatic = {}, .device = device_},
+        options);
   }
   /// As a backend waits for its stream.
-  void finish(parallel::NcclCommunicator& communicator) const {
-    cudaError_t state = cudaErrorNotReady;
-    communicator.wait(
-        [&] {
-          state = cudaStreamQuery(stream_);
-          return state != cudaErrorNotReady;
-        },
-        "the device");
-    cuda::check_cuda(state, "cudaStreamQuery");
+  void finish(parallel::DeviceCommunicator& communicator) const {
+    const cuda::Event done = cuda::make_event({});
+    cuda::check_cuda(cudaEventRecord(done.get(), stream_), "cudaEventRecord");
+    communicator.wait(done.get(), "the device");
   }
 
   /// What the body throws, as main would tell it: "" of nothing, "peer failure", or the error's line. Posts an error of

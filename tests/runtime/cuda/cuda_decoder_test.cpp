@@ -31,8 +31,10 @@ struct CudaRank {
 };
 
 cuda::BackendOptions options_of(DType activations) {
-  return {
-      .precision = {.activations = activations, .kv = activations}, .scratch_bytes = 1 << 20, .upload_bytes = 1 << 16};
+  return {.precision = {.activations = activations, .kv = activations},
+          .weights_together = !emulation::checked(),  // the checker knows where an allocation ends
+          .scratch_bytes = 1 << 20,
+          .upload_bytes = 1 << 16};
 }
 
 test::GroupResult run_on_cuda(const OpenedModel& model, const std::vector<int32_t>& ids, int64_t new_tokens,

@@ -8,37 +8,13 @@
 #include "runtime/measure/traffic.hpp"
 #include "tests/emulation/emulation.hpp"
 #include "tests/support/decoding.hpp"
+#include "tests/support/lone_member.hpp"
 
 using namespace shardscope;
 using namespace shardscope::runtime;
 using kernels::DType;
 
 namespace {
-
-/// A group of which one rank is here: nothing is summed, so that its logits mean nothing, but its work is a rank's.
-class LoneMember final : public parallel::Communicator {
- public:
-  LoneMember(int rank, int size) : rank_(rank), size_(size) {}
-  std::string_view name() const override { return "lone"; }
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  void all_reduce(std::span<float>) override {}
-  void all_reduce(const kernels::Activations&) override { ++sums_; }
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    for (size_t rank = 0; rank < static_cast<size_t>(size_); ++rank) {
-      std::copy(mine.begin(), mine.end(), all.begin() + static_cast<std::ptrdiff_t>(rank * mine.size()));
-    }
-  }
-  void broadcast(std::span<std::byte>, int) override {}
-  void barrier() override {}
-
-  int64_t sums() const { return sums_; }
-
- private:
-  int rank_;
-  int size_;
-  int64_t sums_ = 0;
-};
 
 int64_t launches() {
   int64_t count = 0;
@@ -66,9 +42,11 @@ struct StepCase {
 
 StepCosts step_costs(const StepCase& what) {
   emulation::restart({.multiprocessors = 132});
-  const auto backend = cuda::make_backend(
-      {.precision = {.activations = what.dtype, .kv = what.dtype}, .scratch_bytes = 1 << 20, .upload_bytes = 1 << 20});
-  LoneMember communicator(0, what.ranks);
+  const auto backend = cuda::make_backend({.precision = {.activations = what.dtype, .kv = what.dtype},
+                                           .weights_together = false,  // bytes are counted by allocation
+                                           .scratch_bytes = 1 << 20,
+                                           .upload_bytes = 1 << 20});
+  test::LoneMember communicator(0, what.ranks);
   parallel::World world({.use_mpi = false});
   const RankContext context{*backend, communicator, world};
   const parallel::ShardPlan plan = parallel::plan_shards(shard_dimensions(what.model.config), what.ranks);

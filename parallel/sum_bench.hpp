@@ -1,0 +1,54 @@
+// Times the ways in which a group can sum: what `comm` shows. One implementation for memory of hosts, one for devices
+// (parallel/cuda/).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/dtype.hpp"
+
+namespace shardscope::parallel {
+
+/// One row of a sweep, the same on all ranks.
+struct SumTask {
+  std::string way;
+  int64_t count = 0;  // elements
+  kernels::DType dtype = kernels::DType::kF32;
+  bool graph = false;  // on devices: calls are captured once, then replayed
+  int64_t samples = 0;
+  int64_t warm_up = 0;  // samples that are not kept
+};
+
+/// Of this rank.
+struct SumTimes {
+  // Of each sample, from its begin to its end, us a call. On devices a sample is a row of calls back to back, outside
+  // the ranks' clocks: what a call costs a run.
+  std::vector<double> sample_us;
+  int64_t calls_a_sample = 1;
+  // Of single calls, as many on all ranks and in the same order, us: within the collective on this rank. Taken apart
+  // from the samples where taking it costs time.
+  std::vector<double> inside_us;
+  int64_t wrong = 0;  // elements of the results that are not the exact sums
+};
+
+class SumBench {
+ public:
+  virtual ~SumBench() = default;
+
+  struct Way {
+    std::string name;        // as --allreduce has it
+    int64_t most_bytes = 0;  // of a message
+    std::string why_not;     // this group cannot use it: why; else ""
+  };
+  /// All that exist for this kind of memory, the same on all ranks.
+  virtual std::span<const Way> ways() const = 0;
+  virtual bool on_devices() const = 0;
+
+  /// Collective. Checks that sums are right before it times them. Throws PeerFailure or SystemError.
+  virtual SumTimes time(const SumTask& task) = 0;
+};
+
+}  // namespace shardscope::parallel

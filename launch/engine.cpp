@@ -148,13 +148,14 @@ Engine make_cuda_engine(const EngineRequest& request, const BackendChoice& choic
   }
   std::vector<int> everyone(static_cast<size_t>(world.size()));
   for (size_t rank = 0; rank < everyone.size(); ++rank) everyone[rank] = static_cast<int>(rank);
-  const cuda::BackendOptions backend{.device = choice.device,
-                                     .rank = world.size() > 1 ? world.rank() : -1,
-                                     .precision = request.precision,
-                                     .graphs = request.graphs,
-                                     .wait = [&world, everyone](const std::function<bool()>& ready, const char* what) {
-                                       world.wait(ready, what, everyone);
-                                     }};
+  const cuda::BackendOptions backend{
+      .device = choice.device,
+      .rank = world.size() > 1 ? world.rank() : -1,
+      .precision = request.precision,
+      .graphs = request.graphs,
+      .wait = [&world, everyone](const std::function<bool()>& ready,
+                                 const char* what) { world.wait(ready, what, everyone); },
+      .look = [&world] { world.look(); }};
   engine.reserved_bytes = cuda::reserved_bytes(backend);
   engine.backend = library->make_backend(backend);
   engine.on_device = [library, device = engine.backend.get(), shared = request.shared_devices](

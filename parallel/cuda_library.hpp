@@ -21,7 +21,7 @@ namespace shardscope::parallel {
 
 /// Changes with what program and library hand to each other: they have to be of one build.
 inline constexpr uint64_t kCudaLibraryLayout =
-    (((((1 * 4096 + sizeof(cuda::BackendOptions)) * 4096 + sizeof(cuda::DeviceFacts)) * 64 +
+    (((((uint64_t{1} * 4096 + sizeof(cuda::BackendOptions)) * 4096 + sizeof(cuda::DeviceFacts)) * 64 +
        sizeof(kernels::Activations)) *
           256 +
       sizeof(kernels::NormedInput)) *

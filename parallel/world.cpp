@@ -181,10 +181,14 @@ void World::cancel_at_failure(int64_t number) {
   state_->at_failure.erase(number);
 }
 
+void World::look() {
+  if (state_->size > 1) state_->look_at_others([&] { state_->patrol.patrol(); });
+}
+
 void World::progress(const char* doing) {
   BoardEntry& own = state_->board.own();
   own.beat();
-  if (state_->size > 1) state_->look_at_others([&] { state_->patrol.patrol(); });
+  look();
   if (doing == state_->doing) return;
   state_->doing = doing;
   own.doing.assign(doing == nullptr ? "" : doing);

@@ -48,6 +48,10 @@ class World {
   /// while nobody waits for it: throws as `wait` does.
   void progress(const char* doing);
 
+  /// Now and then looks at the other ranks of this host, as progress does, and throws as it does; says nothing of this
+  /// rank. For whoever polls for a while before it waits.
+  void look();
+
   /// Ends when `ready` returns true. Polls briefly, then sleeps between polls (nanosleep), so that an idle rank takes
   /// no core. Throws PeerFailure when a rank has failed, SystemError naming rank, host and what it was doing when the
   /// ranks in `awaited` made no progress for the timeout or one of their processes is gone.

@@ -19,6 +19,7 @@ struct BackendOptions {
   bool graphs = true;            // steps that decode are captured once for each batch bucket, then replayed
   bool weights_together = true;  // those announced, in one allocation; false: each plane in its own, for exact bounds
   Wait wait;                     // after a short time of polling; empty: polls on
+  std::function<void()> look;    // now and then during that polling: throws what should end it; may be empty
   // Of intermediate results of passes over many rows, and of weights on their way: work is cut to fit.
   int64_t scratch_bytes = int64_t{64} << 20;
   int64_t upload_bytes = int64_t{8} << 20;  // of each of two pinned buffers

@@ -20,7 +20,8 @@ constexpr int kProgrammaticDriver = 12'030;      // and this the first driver th
 
 }  // namespace
 
-Device::Device(const BackendOptions& options) : device_(options.device), rank_(options.rank), wait_(options.wait) {
+Device::Device(const BackendOptions& options)
+    : device_(options.device), rank_(options.rank), wait_(options.wait), look_(options.look) {
   check(cudaSetDevice(device_), "cudaSetDevice");
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, device_), "cudaGetDeviceProperties");
@@ -61,6 +62,7 @@ void Device::wait(cudaEvent_t event, const char* what) {
     const Clock::time_point now = Clock::now();
     if (now - watched > kBetweenWatches) {
       for (const Watch& watch : watches_) watch.check();
+      if (look_) look_();
       watched = now;
     }
     if (now - start > kAlone) sched_yield();  // ranks, and NCCL's threads, may share this core

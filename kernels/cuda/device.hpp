@@ -75,6 +75,7 @@ class Device {
   int device_;
   int rank_;
   Wait wait_;
+  std::function<void()> look_;
   std::string name_;
   int multiprocessors_ = 0;
   bool overlaps_ = false;

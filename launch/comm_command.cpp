@@ -59,10 +59,9 @@ Group make_group(const CommPlan& plan, const CommArguments& arguments, const Eng
   const parallel::CudaLibrary* library = parallel::cuda_library().library;
   require(library != nullptr, "devices without a library for them");
   std::unique_ptr<parallel::Communicator> host = make_communicator(world, options);
-  if (arguments.ways.size() == 1) options.kind = arguments.ways.front();  // the others need not be opened
-  options.shared_devices = arguments.shared_devices;
-  for (const SumCase& sum : plan.cases) options.message_bytes.push_back(sum.bytes());
-  group.bench = library->make_sum_bench(world, std::move(host), *engine.backend, options);
+  std::vector<parallel::CommunicatorKind> kinds = arguments.ways;
+  if (kinds.empty()) kinds.push_back(parallel::CommunicatorKind::kAuto);
+  group.bench = library->make_sum_bench(world, std::move(host), *engine.backend, kinds, arguments.shared_devices);
   return group;
 }
 

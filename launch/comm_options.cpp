@@ -207,6 +207,13 @@ std::vector<parallel::SumBench::Way> chosen_ways(const CommPlan& plan, const par
       left_out.push_back({.tp = tp, .way = way.name, .why = way.why_not});
     }
   }
+  if (chosen.empty()) {
+    std::string why;
+    for (const runtime::LeftOutWay& way : left_out) {
+      if (way.tp == tp) why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", way.way, way.why);
+    }
+    throw UserError(fmt::format("there is no way of summing at TP {}", tp), why, "");
+  }
   return chosen;
 }
 

@@ -1,5 +1,6 @@
 // What the ranks of a tensor-parallel group say to each other. Implementations: shm (one host, shared memory window),
-// mpi (any hosts), a single rank's no-op, and for GPUs NCCL (cuda/). Decode-loop calls allocate nothing.
+// mpi (any hosts), a single rank's no-op, and for GPUs NCCL and our own kernels (cuda/). Decode-loop calls allocate
+// nothing.
 #pragma once
 
 #include <cstddef>

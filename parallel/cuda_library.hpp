@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "kernels/backend.hpp"
@@ -44,10 +45,10 @@ struct CudaLibrary {
   std::unique_ptr<Communicator> (*make_communicator)(World& world, std::unique_ptr<Communicator> host,
                                                      kernels::Backend& backend,
                                                      const CommunicatorOptions& options) = nullptr;
-  /// Of the group of `host`, on the backend's device. Collective; ends before the backend. The kind of the options says
-  /// which ways are opened: kAuto all.
+  /// Of the group of `host`, on the backend's device; of these kinds, kAuto: all. Collective; ends before the backend.
   std::unique_ptr<SumBench> (*make_sum_bench)(World& world, std::unique_ptr<Communicator> host,
-                                              kernels::Backend& backend, const CommunicatorOptions& options) = nullptr;
+                                              kernels::Backend& backend, std::span<const CommunicatorKind> kinds,
+                                              bool shared_devices) = nullptr;
   /// Name to version: "cuBLASLt", "NCCL", and of the runtime and the driver.
   std::map<std::string, std::string> (*versions)() = nullptr;
 };

@@ -20,6 +20,7 @@ struct SumTask {
   bool graph = false;  // on devices: calls are captured once, then replayed
   int64_t samples = 0;
   int64_t warm_up = 0;  // samples that are not kept
+  bool first = true;    // of several turns on this sum: sums are checked, and single calls are taken
 };
 
 /// Of this rank.
@@ -31,7 +32,8 @@ struct SumTimes {
   // Of single calls, as many on all ranks and in the same order, us: within the collective on this rank. Taken apart
   // from the samples where taking it costs time.
   std::vector<double> inside_us;
-  int64_t wrong = 0;  // elements of the results that are not the exact sums
+  double clock_step_us = 0;  // of the clock of inside_us, as seen; 0: finer than it matters, or unknown
+  int64_t wrong = 0;         // elements of the results that are not the exact sums
 };
 
 class SumBench {
@@ -47,7 +49,8 @@ class SumBench {
   virtual std::span<const Way> ways() const = 0;
   virtual bool on_devices() const = 0;
 
-  /// Collective. Checks that sums are right before it times them. Throws PeerFailure or SystemError.
+  /// Collective. On devices a sum is checked, and used, before it is timed: its first turn comes first. Throws
+  /// PeerFailure or SystemError.
   virtual SumTimes time(const SumTask& task) = 0;
 };
 

@@ -55,13 +55,17 @@ bool Device::done(cudaEvent_t event, const char* what) const {
   return true;
 }
 
+void Device::look_at_watches() const {
+  for (const Watch& watch : watches_) watch.check();
+}
+
 void Device::wait(cudaEvent_t event, const char* what) {
   const Clock::time_point start = Clock::now();
   Clock::time_point watched = start;
   while (!done(event, what)) {
     const Clock::time_point now = Clock::now();
     if (now - watched > kBetweenWatches) {
-      for (const Watch& watch : watches_) watch.check();
+      look_at_watches();
       if (look_) look_();
       watched = now;
     }
@@ -69,13 +73,15 @@ void Device::wait(cudaEvent_t event, const char* what) {
     if (wait_ && now - start > kPolling) {
       wait_(
           [&] {
-            for (const Watch& watch : watches_) watch.check();
+            look_at_watches();
             return done(event, what);
           },
           what);
-      return;
+      break;
     }
   }
+  // A sum that gave up ends like any other: its event tells of no failure.
+  look_at_watches();
 }
 
 }  // namespace shardscope::cuda

@@ -71,6 +71,7 @@ class Device {
 
  private:
   bool done(cudaEvent_t event, const char* what) const;
+  void look_at_watches() const;
 
   int device_;
   int rank_;

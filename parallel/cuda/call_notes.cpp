@@ -37,6 +37,7 @@ std::vector<cuda::CallTimes> CallNotes::times() const {
 }
 
 std::vector<cuda::CallTimes> read_log(const cuda::CallLog& log, int device) {
+  if (log.entries == nullptr) return {};
   std::vector<cuda::CallTimes> entries(log.count);
   cuda::check_cuda(
       cudaMemcpy(entries.data(), log.entries, entries.size() * sizeof(cuda::CallTimes), cudaMemcpyDeviceToHost),

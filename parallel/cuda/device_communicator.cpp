@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -14,14 +15,6 @@ namespace {
 
 constexpr int64_t kLeftToAuto = 64 << 10;  // bytes: where nobody says what messages there will be
 
-WaysWanted wanted_of(const DeviceSumOptions& options) {
-  const bool any = options.kind == CommunicatorKind::kAuto;
-  return {.nccl = any || options.kind == CommunicatorKind::kNccl,
-          .nccl_symmetric = any || options.kind == CommunicatorKind::kNcclSymmetric,
-          .peers = any || options.kind == CommunicatorKind::kOneShot || options.kind == CommunicatorKind::kTwoShot,
-          .shared_devices = options.shared_devices};
-}
-
 /// Elements from the first of a view to its last: a range of columns does not reach the end of its buffer.
 int64_t extent(const kernels::Activations& data) {
   return data.rows == 0 || data.columns == 0 ? 0 : (data.rows - 1) * data.stride + data.columns;
@@ -32,18 +25,14 @@ int64_t extent(const kernels::Activations& data) {
 DeviceCommunicator::DeviceCommunicator(World& world, std::unique_ptr<Communicator> host, DeviceStream stream,
                                        const DeviceSumOptions& options)
     : host_(std::move(host)), stream_(std::move(stream)) {
-  ways_ = std::make_unique<DeviceWays>(world, *host_, stream_, wanted_of(options));
+  ways_ = std::make_unique<DeviceWays>(world, *host_, stream_,
+                                       ways_wanted(std::array{options.kind}, options.shared_devices));
   choose(options);
 }
 
 DeviceCommunicator::DeviceCommunicator(World& world, std::unique_ptr<Communicator> host, cuda::CudaBackend& backend,
                                        const DeviceSumOptions& options)
-    : DeviceCommunicator(world, std::move(host),
-                         {.lend = [&backend] { return backend.lend_stream(); },
-                          .own = [&backend] { return backend.stream(); },
-                          .programmatic = [&backend] { return backend.programmatic(); },
-                          .device = backend.device()},
-                         options) {
+    : DeviceCommunicator(world, std::move(host), stream_of(backend), options) {
   backend.watch([this] { check(); }, [this] { abort(); });
   if (exchanges_ != nullptr) {
     backend.exchange_candidates_by(
@@ -94,6 +83,12 @@ void DeviceCommunicator::choose(const DeviceSumOptions& options) {
     choices_.graphs = true;
     choices_.measured = measure_ways(*ways_, *host_, stream_, options.dtype, sizes);
     // All ranks measured the same figures: those of the slowest.
+    if (choices_.measured.empty()) {  // no way takes such messages whole: in as few pieces as can be
+      const auto& all = ways_->ways();
+      take(**std::max_element(all.begin(), all.end(),
+                              [](const auto& a, const auto& b) { return a->most_bytes() < b->most_bytes(); }));
+      return;
+    }
     choices_.choices = decide(choices_.measured);
     by_size_.clear();
     for (const SumChoices::Choice& choice : choices_.choices) {

@@ -25,7 +25,7 @@ struct DeviceSumOptions {
 class DeviceCommunicator final : public Communicator {
  public:
   /// Collective over the group, which is that of `host`. Proves that sums arrive before it returns; kAuto measures the
-  /// ways that there are, in captured graphs, for well under a second; rank 0 decides for all. Has to end before
+  /// ways that there are, in captured graphs, for well under a second; all ranks choose the same. Has to end before
   /// `world` and the stream, and after graphs in which all_reduce was captured. Throws PeerFailure or SystemError
   /// within the world's timeout; UserError where the kind cannot be had here.
   DeviceCommunicator(World& world, std::unique_ptr<Communicator> host, DeviceStream stream,

@@ -1,7 +1,6 @@
 #include "parallel/cuda/device_sum_bench.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <utility>
 
@@ -14,27 +13,33 @@ namespace {
 
 constexpr int kCallsASample = 20;
 constexpr int kCallsInside = 200;  // as many as the logs surely hold
+constexpr double kNanoToMicro = 1e-3;
 
-WaysWanted wanted_of(const CommunicatorOptions& options) {
-  const auto is = [&](CommunicatorKind kind) {
-    return options.kind == CommunicatorKind::kAuto || options.kind == kind;
-  };
-  return {.nccl = is(CommunicatorKind::kNccl),
-          .nccl_symmetric = is(CommunicatorKind::kNcclSymmetric),
-          .peers = is(CommunicatorKind::kOneShot) || is(CommunicatorKind::kTwoShot),
-          .shared_devices = options.shared_devices};
+WaysWanted timed(WaysWanted wanted) {
+  wanted.times = true;
+  return wanted;
+}
+
+/// The least that two of the times differ by; 0: nobody knows.
+double step_us(std::span<const cuda::CallTimes> calls) {
+  std::vector<uint64_t> times;
+  for (const cuda::CallTimes& call : calls) times.insert(times.end(), {call.begin_ns, call.end_ns});
+  std::sort(times.begin(), times.end());
+  uint64_t least = 0;
+  for (size_t i = 1; i < times.size(); ++i) {
+    const uint64_t step = times[i] - times[i - 1];
+    if (step > 0 && (least == 0 || step < least)) least = step;
+  }
+  return static_cast<double>(least) * kNanoToMicro;
 }
 
 }  // namespace
 
 DeviceSumBench::DeviceSumBench(World& world, std::unique_ptr<Communicator> host, cuda::CudaBackend& backend,
-                               const CommunicatorOptions& options)
+                               std::span<const CommunicatorKind> kinds, bool shared_devices)
     : host_(std::move(host)),
-      stream_{.lend = [&backend] { return backend.lend_stream(); },
-              .own = [&backend] { return backend.stream(); },
-              .programmatic = [&backend] { return backend.programmatic(); },
-              .device = backend.device()},
-      ways_(std::make_unique<DeviceWays>(world, *host_, stream_, wanted_of(options))),
+      stream_(stream_of(backend)),
+      ways_(std::make_unique<DeviceWays>(world, *host_, stream_, timed(ways_wanted(kinds, shared_devices)))),
       notes_(stream_) {
   for (const std::unique_ptr<DeviceSum>& way : ways_->ways()) {
     listed_.push_back({.name = std::string(way->name()), .most_bytes = way->most_bytes(), .why_not = ""});
@@ -55,7 +60,9 @@ SumTimes DeviceSumBench::time(const SumTask& task) {
   const auto wait = [this](cudaEvent_t event, const char* what) { ways_->wait(event, what); };
 
   SumTimes times{.sample_us = {}, .calls_a_sample = kCallsASample, .inside_us = {}, .wrong = 0};
-  times.wrong = wrong_elements(*way, target, host_->rank(), host_->size(), stream_, wait);
+  if (task.first) {
+    times.wrong = wrong_elements(*way, target, host_->rank(), host_->size(), task.graph, stream_, wait);
+  }
   {
     SumTimer timer(*way, target, kCallsASample, task.graph, stream_, wait);
     for (int64_t sample = -task.warm_up; sample < task.samples; ++sample) {
@@ -64,13 +71,13 @@ SumTimes DeviceSumBench::time(const SumTask& task) {
       if (sample >= 0) times.sample_us.push_back(us);
     }
   }
-  times.inside_us = inside(*way, target, task);
+  if (task.first) take_single_calls(*way, target, task, times);
   return times;
 }
 
 /// One sum a call, where the way takes the message whole; else none are given: pieces would each be a call.
-std::vector<double> DeviceSumBench::inside(DeviceSum& way, const SumTarget& target, const SumTask& task) {
-  if (target.bytes() > way.most_bytes()) return {};
+void DeviceSumBench::take_single_calls(DeviceSum& way, const SumTarget& target, const SumTask& task, SumTimes& times) {
+  if (target.bytes() > way.most_bytes()) return;
   const cuda::CallContext where{.detail = "sums to be timed", .device = stream_.device, .rank = host_->rank()};
   const cuda::Event done = cuda::make_event(where);
   const bool keeps_times = !way.times().empty();  // it has been called by now
@@ -96,12 +103,10 @@ std::vector<double> DeviceSumBench::inside(DeviceSum& way, const SumTarget& targ
   ways_->wait(done.get(), "sums that are timed");
   std::vector<cuda::CallTimes> all = keeps_times ? way.times() : notes_.times();
   if (std::ssize(all) > calls) all.erase(all.begin(), all.end() - calls);
-  constexpr double kNanoToMicro = 1e-3;
-  std::vector<double> inside_us;
   for (const cuda::CallTimes& call : all) {
-    inside_us.push_back(static_cast<double>(call.end_ns - call.begin_ns) * kNanoToMicro);
+    times.inside_us.push_back(static_cast<double>(call.end_ns - call.begin_ns) * kNanoToMicro);
   }
-  return inside_us;
+  times.clock_step_us = step_us(all);
 }
 
 }  // namespace shardscope::parallel

@@ -15,16 +15,16 @@ namespace shardscope::parallel {
 
 class DeviceSumBench final : public SumBench {
  public:
-  /// Collective over the group of `host`. Ends before the backend.
+  /// Collective over the group of `host`. Opens these kinds; kAuto: all. Ends before the backend.
   DeviceSumBench(World& world, std::unique_ptr<Communicator> host, cuda::CudaBackend& backend,
-                 const CommunicatorOptions& options);
+                 std::span<const CommunicatorKind> kinds, bool shared_devices);
 
   std::span<const Way> ways() const override { return listed_; }
   bool on_devices() const override { return true; }
   SumTimes time(const SumTask& task) override;
 
  private:
-  std::vector<double> inside(DeviceSum& way, const SumTarget& target, const SumTask& task);
+  void take_single_calls(DeviceSum& way, const SumTarget& target, const SumTask& task, SumTimes& times);
 
   std::unique_ptr<Communicator> host_;
   DeviceStream stream_;

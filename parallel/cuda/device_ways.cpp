@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <numeric>
 
 #include "kernels/base/error.hpp"
@@ -30,6 +31,25 @@ bool share_devices(Communicator& host, const DeviceStream& stream) {
 }
 
 }  // namespace
+
+WaysWanted ways_wanted(std::span<const CommunicatorKind> kinds, bool shared_devices) {
+  const auto any_of = [&](std::initializer_list<CommunicatorKind> these) {
+    return std::any_of(kinds.begin(), kinds.end(), [&](CommunicatorKind kind) {
+      return kind == CommunicatorKind::kAuto || std::find(these.begin(), these.end(), kind) != these.end();
+    });
+  };
+  return {.nccl = any_of({CommunicatorKind::kNccl}),
+          .nccl_symmetric = any_of({CommunicatorKind::kNcclSymmetric}),
+          .peers = any_of({CommunicatorKind::kOneShot, CommunicatorKind::kTwoShot}),
+          .shared_devices = shared_devices};
+}
+
+DeviceStream stream_of(cuda::CudaBackend& backend) {
+  return {.lend = [&backend] { return backend.lend_stream(); },
+          .own = [&backend] { return backend.stream(); },
+          .programmatic = [&backend] { return backend.programmatic(); },
+          .device = backend.device()};
+}
 
 DeviceWays::DeviceWays(World& world, Communicator& host, const DeviceStream& stream, const WaysWanted& wanted)
     : world_(world), host_(host), stream_(stream), everyone_(static_cast<size_t>(std::min(host.size(), world.size()))) {
@@ -59,7 +79,8 @@ DeviceWays::DeviceWays(World& world, Communicator& host, const DeviceStream& str
   }
   if (wanted.peers) {
     world.progress("opening the other devices' memory");
-    PeerSums peers = make_peer_sums(world, host, stream, {.shared_devices = wanted.shared_devices});
+    PeerSums peers =
+        make_peer_sums(world, host, stream, {.shared_devices = wanted.shared_devices, .keep_times = wanted.times});
     for (auto* way : {&peers.one_shot, &peers.two_shot}) {
       if (*way) ways_.push_back(std::move(*way));
     }
@@ -79,7 +100,12 @@ DeviceSum* DeviceWays::named(std::string_view name) const {
 }
 
 void DeviceWays::check() {
-  for (const std::unique_ptr<DeviceSum>& way : ways_) way->check();
+  try {
+    for (const std::unique_ptr<DeviceSum>& way : ways_) way->check();
+  } catch (...) {
+    abort();  // the others' calls behind it in the stream, too
+    throw;
+  }
 }
 
 void DeviceWays::abort() noexcept {
@@ -87,6 +113,7 @@ void DeviceWays::abort() noexcept {
 }
 
 void DeviceWays::wait(cudaEvent_t event, const char* what) {
+  world_.progress(what);
   cudaError_t state = cudaErrorNotReady;
   try {
     world_.wait(

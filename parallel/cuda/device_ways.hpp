@@ -2,10 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "kernels/cuda/backend.hpp"
+#include "parallel/communicator.hpp"
 #include "parallel/cuda/device_sum.hpp"
 #include "parallel/cuda/sum_timer.hpp"
 
@@ -16,7 +19,14 @@ struct WaysWanted {
   bool nccl_symmetric = true;
   bool peers = true;            // one-shot and two-shot
   bool shared_devices = false;  // ranks may share a device, which NCCL refuses
+  bool times = false;           // of calls are kept, where a way can: an instrument
 };
+
+/// For these kinds; kAuto: all.
+WaysWanted ways_wanted(std::span<const CommunicatorKind> kinds, bool shared_devices);
+
+/// Where a backend computes.
+DeviceStream stream_of(cuda::CudaBackend& backend);
 
 class DeviceWays {
  public:
@@ -35,10 +45,10 @@ class DeviceWays {
   };
   const std::vector<Absent>& absent() const { return absent_; }
 
-  /// Throws what ends the sums of any of them.
+  /// Throws what ends the sums of any of them; all are aborted then.
   void check();
   void abort() noexcept;
-  /// World::wait for the event, with `check` between polls.
+  /// World::wait for the event, with `check` between polls. Says that this rank is doing `what`, of static lifetime.
   void wait(cudaEvent_t event, const char* what);
 
  private:

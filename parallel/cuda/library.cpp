@@ -40,8 +40,8 @@ std::unique_ptr<Communicator> communicator_of(World& world, std::unique_ptr<Comm
 }
 
 std::unique_ptr<SumBench> sum_bench_of(World& world, std::unique_ptr<Communicator> host, kernels::Backend& backend,
-                                       const CommunicatorOptions& options) {
-  return std::make_unique<DeviceSumBench>(world, std::move(host), cuda_of(backend), options);
+                                       std::span<const CommunicatorKind> kinds, bool shared_devices) {
+  return std::make_unique<DeviceSumBench>(world, std::move(host), cuda_of(backend), kinds, shared_devices);
 }
 
 std::map<std::string, std::string> versions() {

@@ -93,7 +93,8 @@ void NcclSession::all_reduce(void* data, int64_t count, kernels::DType dtype, cu
 }
 
 ncclWindow_t NcclSession::register_window(void* memory, int64_t bytes) {
-  ncclWindow_t window = nullptr;
+  // NCCL may still write there after a wait that has failed.
+  ncclWindow_t& window = *windows_.emplace_back(std::make_unique<ncclWindow_t>(nullptr));
   or_abort([&] {
     settle(ncclCommWindowRegister(communicator_, memory, static_cast<size_t>(bytes), &window, NCCL_WIN_COLL_SYMMETRIC),
            {.operation = "ncclCommWindowRegister"});

@@ -12,6 +12,7 @@
 #include <exception>
 #include <functional>
 #include <future>
+#include <memory>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -85,7 +86,8 @@ class NcclSession {
   std::vector<int> awaited_;  // ranks of the group
   ncclComm_t communicator_ = nullptr;
   Call last_{.operation = "ncclAllReduce"};
-  int64_t at_failure_ = 0;  // World's number
+  std::vector<std::unique_ptr<ncclWindow_t>> windows_;  // where NCCL puts them
+  int64_t at_failure_ = 0;                              // World's number
   std::thread aborting_;
   std::future<void> aborted_;  // valid since abort
   int exceptions_at_start_ = std::uncaught_exceptions();

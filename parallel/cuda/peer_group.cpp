@@ -39,12 +39,15 @@ PeerGroup::PeerGroup(World& world, Communicator& host, const Options& options)
                                         .proof_wait = options.proof_wait});
     if (!memory_->why_not().empty()) return;
     constexpr std::string_view kPurpose = "the state of collectives";
-    constexpr int64_t kLogBytes = kLoggedCalls * static_cast<int64_t>(sizeof(cuda::CallTimes));
+    const int64_t log_bytes = options.keep_times ? kLoggedCalls * static_cast<int64_t>(sizeof(cuda::CallTimes)) : 0;
     state_ = cuda::DeviceBuffer(sizeof(cuda::PeerState), kPurpose, where());
-    log_ = cuda::DeviceBuffer(kLogBytes, kPurpose, where());
+    log_ = cuda::DeviceBuffer(log_bytes, kPurpose, where());
     cuda::check_cuda(cudaMemsetAsync(state_.data(), 0, sizeof(cuda::PeerState), stream_.get()), "cudaMemsetAsync",
                      where());
-    cuda::check_cuda(cudaMemsetAsync(log_.data(), 0, kLogBytes, stream_.get()), "cudaMemsetAsync", where());
+    if (log_bytes > 0) {
+      cuda::check_cuda(cudaMemsetAsync(log_.data(), 0, static_cast<size_t>(log_bytes), stream_.get()),
+                       "cudaMemsetAsync", where());
+    }
     memory_->finish("clearing of the state of collectives");
   } catch (...) {
     world_.cancel_at_failure(at_failure_);
@@ -55,7 +58,7 @@ PeerGroup::PeerGroup(World& world, Communicator& host, const Options& options)
            .capacity = options.capacity,
            .inboxes = memory_->addresses(),
            .state = state_.as<cuda::PeerState>(),
-           .log = {.entries = log_.as<cuda::CallTimes>(), .count = kLoggedCalls},
+           .log = {.entries = log_.as<cuda::CallTimes>(), .count = options.keep_times ? kLoggedCalls : 0},
            .abort_word = flags_.abort_word(),
            .wait_ns = static_cast<uint64_t>(std::chrono::nanoseconds(wait_).count()),
            .failure_on_host = flags_.failure_word()};
@@ -99,10 +102,10 @@ void PeerGroup::fail(int missing) {
                                 ? world_.hosts()[static_cast<size_t>(missing)]
                                 : world_.host();
   throw SystemError(
-      fmt::format("{} has no result: data of rank {} on {} did not come {}", last_.operation, missing, host,
+      fmt::format("a sum by peer access has no result: data of rank {} on {} did not come {}", missing, host,
                   aborted ? "before it was given up" : fmt::format("within {}", seconds_text(wait_))),
-      fmt::format("the latest call was of {} elements of {}, {}", last_.count, kernels::facts(last_.dtype).name,
-                  cuda::place_of(where())),
+      fmt::format("the latest call enqueued was {} of {} elements of {}, {}", last_.operation, last_.count,
+                  kernels::facts(last_.dtype).name, cuda::place_of(where())),
       "see what that rank was doing; a longer --timeout where it only takes its time; --allreduce nccl where peer "
       "access loses data");
 }

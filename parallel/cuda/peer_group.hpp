@@ -25,6 +25,7 @@ class PeerGroup {
     cuda::PeerCapacity capacity;
     bool shared_devices = false;
     std::chrono::milliseconds proof_wait{5000};
+    bool keep_times = true;
   };
 
   /// Collective, as PeerMemory's. A call waits for its peers as long as the world does.

@@ -108,7 +108,8 @@ PeerMemory::~PeerMemory() {
     end_together();
     return;
   }
-  // A kernel that still waits for a peer ends by the order; it must not lose the memory under it before.
+  // A kernel of the proof that still waits for a peer ends by the order; it must not lose the memory under it before.
+  // Those of sums have ended: PeerGroup has freed its state, for which CUDA waits for the device.
   flags_.order_abort();
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   while (cudaStreamQuery(stream_) == cudaErrorNotReady && std::chrono::steady_clock::now() < end) {

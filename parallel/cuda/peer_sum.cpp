@@ -108,7 +108,8 @@ PeerSums make_peer_sums(World& world, Communicator& host, const DeviceStream& st
                          .capacity = {.one_shot_bytes = rounded(options.capacity.one_shot_bytes),
                                       .two_shot_bytes = rounded(options.capacity.two_shot_bytes)},
                          .shared_devices = options.shared_devices,
-                         .proof_wait = options.proof_wait});
+                         .proof_wait = options.proof_wait,
+                         .keep_times = options.keep_times});
   PeerSums sums{.one_shot = nullptr, .two_shot = nullptr, .why_not = group->why_not()};
   if (sums.why_not.empty()) {
     sums.one_shot = std::make_unique<PeerSum>(group, stream, cuda::Shots::kOne);

@@ -43,6 +43,7 @@ struct PeerSumOptions {
   bool shared_devices = false;                      // ranks may have one device in common
   cuda::PeerCapacity capacity{256 << 10, 1 << 20};  // rounded up to what the kernels take
   std::chrono::milliseconds proof_wait{5000};       // for what peers write in the proof
+  bool keep_times = true;                           // of calls, which costs each a little
 };
 
 struct PeerSums {

@@ -1,4 +1,5 @@
-// Which way of summing serves which message: measured on the group's devices at start, decided by rank 0.
+// Which way of summing serves which message: measured on the group's devices at the start. All ranks decide alike, from
+// figures that all have; rank 0 says when the time for measuring is over.
 #pragma once
 
 #include <cstdint>

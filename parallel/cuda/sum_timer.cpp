@@ -12,9 +12,10 @@ namespace {
 
 constexpr int64_t kAlignment = 16;  // bytes, of pieces
 
-/// Whole and so small that sums over 8 ranks are exact in fp16 and bf16; differs between ranks and neighbours.
+/// Whole and so small that sums over 8 ranks are exact in bf16, which holds all up to 256. A part that is missing,
+/// doubled or another rank's changes the sum.
 float whole_number(int64_t i, int rank) {
-  return static_cast<float>((i + 3 * rank) % 7 - 3);
+  return static_cast<float>((i % 7 + 1) * (rank + 1));
 }
 
 cuda::CallContext context_of(const DeviceStream& stream) {
@@ -33,8 +34,8 @@ void enqueue_sum(DeviceSum& way, const SumTarget& target) {
   }
 }
 
-int64_t wrong_elements(DeviceSum& way, const SumTarget& target, int rank, int ranks, const DeviceStream& stream,
-                       const WaitForEvent& wait) {
+int64_t wrong_elements(DeviceSum& way, const SumTarget& target, int rank, int ranks, bool graph,
+                       const DeviceStream& stream, const WaitForEvent& wait) {
   const auto count = static_cast<size_t>(target.count);
   std::vector<float> values(count);
   std::vector<float> sums(count);
@@ -44,21 +45,34 @@ int64_t wrong_elements(DeviceSum& way, const SumTarget& target, int rank, int ra
     for (int other = 0; other < ranks; ++other) sums[i] += whole_number(at, other);
   }
   const cuda::CallContext context = context_of(stream);
-  const cuda::PinnedBuffer pinned(std::max<int64_t>(target.bytes(), 1), context.detail, context);
-  const std::span<std::byte> bytes(pinned.data(), static_cast<size_t>(target.bytes()));
+  const cuda::PinnedBuffer pinned(2 * std::max<int64_t>(target.bytes(), 1), context.detail, context);
+  const std::span<std::byte> sent(pinned.data(), static_cast<size_t>(target.bytes()));
+  const std::span<std::byte> received(pinned.data() + target.bytes(), sent.size());
   const cuda::Event done = cuda::make_event(context);
-  kernels::convert_row(values, target.dtype, bytes);
-  const cudaStream_t lent = stream.lend();
-  cuda::check_cuda(cudaMemcpyAsync(target.data, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, lent),
-                   "cudaMemcpyAsync", context);
-  enqueue_sum(way, target);
-  cuda::check_cuda(cudaMemcpyAsync(bytes.data(), target.data, bytes.size(), cudaMemcpyDeviceToHost, stream.lend()),
-                   "cudaMemcpyAsync", context);
-  cuda::check_cuda(cudaEventRecord(done.get(), lent), "cudaEventRecord", context);
-  wait(done.get(), "a sum that is checked");
-  kernels::dequantise_row(target.dtype, bytes, values);
+  kernels::convert_row(values, target.dtype, sent);
+  cuda::GraphExec captured;
   int64_t wrong = 0;
-  for (size_t i = 0; i < count; ++i) wrong += values[i] == sums[i] ? 0 : 1;  // a NaN equals nothing
+  constexpr int kTimes = 3;  // one by one, which makes connections; then both buffers of peers' inboxes
+  for (int time = 0; time < kTimes; ++time) {
+    if (graph && time == 1) {
+      captured = cuda::capture(
+          stream.lend(), [&] { enqueue_sum(way, target); }, context);
+    }
+    cuda::check_cuda(cudaMemcpyAsync(target.data, sent.data(), sent.size(), cudaMemcpyHostToDevice, stream.lend()),
+                     "cudaMemcpyAsync", context);
+    if (captured) {
+      cuda::check_cuda(cudaGraphLaunch(captured.get(), stream.lend()), "cudaGraphLaunch", context);
+    } else {
+      enqueue_sum(way, target);
+    }
+    cuda::check_cuda(
+        cudaMemcpyAsync(received.data(), target.data, received.size(), cudaMemcpyDeviceToHost, stream.lend()),
+        "cudaMemcpyAsync", context);
+    cuda::check_cuda(cudaEventRecord(done.get(), stream.lend()), "cudaEventRecord", context);
+    wait(done.get(), "a sum that is checked");
+    kernels::dequantise_row(target.dtype, received, values);
+    for (size_t i = 0; i < count; ++i) wrong += values[i] == sums[i] ? 0 : 1;  // a NaN equals nothing
+  }
   return wrong;
 }
 

@@ -27,9 +27,10 @@ using WaitForEvent = std::function<void(cudaEvent_t event, const char* what)>;
 /// Enqueues the sum, in pieces where it is larger than the way takes at once.
 void enqueue_sum(DeviceSum& way, const SumTarget& target);
 
-/// Sums small whole numbers and returns how many elements of the result are wrong on this rank. Overwrites the message.
-int64_t wrong_elements(DeviceSum& way, const SumTarget& target, int rank, int ranks, const DeviceStream& stream,
-                       const WaitForEvent& wait);
+/// Sums small whole numbers three times, in a captured graph from the second time on where `graph` says so, and returns
+/// how many elements of the results are wrong on this rank. Overwrites the message.
+int64_t wrong_elements(DeviceSum& way, const SumTarget& target, int rank, int ranks, bool graph,
+                       const DeviceStream& stream, const WaitForEvent& wait);
 
 /// Times rows of calls, back to back on the stream.
 class SumTimer {

@@ -20,7 +20,7 @@ constexpr int64_t kFirstTurn = 10;  // samples
 constexpr int64_t kLongestTurn = 100;
 constexpr double kTurns = 8;          // at least, of a row that its time limit ends
 constexpr int64_t kWarmUpAgain = 2;   // samples at each later turn, after other ways have had the caches
-constexpr size_t kHeaderDoubles = 4;  // samples, single calls, calls a sample, wrong
+constexpr size_t kHeaderDoubles = 5;  // samples, single calls, calls a sample, wrong, step of the clock
 
 void append_to(std::vector<double>& values, const std::vector<double>& more) {
   values.insert(values.end(), more.begin(), more.end());
@@ -36,7 +36,7 @@ std::vector<double> gather(parallel::Communicator& control, std::span<const doub
 std::vector<SumTimes> gather(parallel::Communicator& control, const SumTimes& mine) {
   const std::array<double, kHeaderDoubles> header = {
       static_cast<double>(mine.sample_us.size()), static_cast<double>(mine.inside_us.size()),
-      static_cast<double>(mine.calls_a_sample), static_cast<double>(mine.wrong)};
+      static_cast<double>(mine.calls_a_sample), static_cast<double>(mine.wrong), mine.clock_step_us};
   const std::vector<double> headers = gather(control, header);
   for (size_t begin = 0; begin < headers.size(); begin += kHeaderDoubles) {  // before sizes that must agree
     require(std::equal(header.begin(), header.begin() + 3, headers.begin() + static_cast<ptrdiff_t>(begin)),
@@ -55,6 +55,7 @@ std::vector<SumTimes> gather(parallel::Communicator& control, const SumTimes& mi
     times.inside_us.assign(samples_end, end);
     times.calls_a_sample = mine.calls_a_sample;
     times.wrong = static_cast<int64_t>(headers[rank * kHeaderDoubles + 3]);
+    times.clock_step_us = headers[rank * kHeaderDoubles + 4];
     next = end;
   }
   return ranks;
@@ -64,7 +65,7 @@ std::vector<SumTimes> gather(parallel::Communicator& control, const SumTimes& mi
 struct Turn {
   std::string way;
   SumSamples samples;
-  NextSamples next{.samples = kFirstTurn, .unmet = {}};
+  NextSamples next;
 };
 
 /// Rank 0 decides, by its clock and by times that all know.
@@ -79,13 +80,13 @@ void measure_turn(const SumGroup& group, const SumCase& sum, const SumProtocol& 
   const bool first = turn.samples.sample_us.empty();
   if (group.tell) group.tell(turn.way, static_cast<int64_t>(turn.samples.sample_us.size()));
   const double start = group.now_seconds();
-  const SumTimes mine =
-      group.bench.time({.way = turn.way,
-                        .count = sum.count,
-                        .dtype = sum.dtype,
-                        .graph = sum.graph,
-                        .samples = turn.next.samples,
-                        .warm_up = first ? protocol.warmup : std::min(protocol.warmup, kWarmUpAgain)});
+  const SumTimes mine = group.bench.time({.way = turn.way,
+                                          .count = sum.count,
+                                          .dtype = sum.dtype,
+                                          .graph = sum.graph,
+                                          .samples = turn.next.samples,
+                                          .warm_up = first ? protocol.warmup : std::min(protocol.warmup, kWarmUpAgain),
+                                          .first = first});
   SumSamples measured = combine(gather(group.control, mine));
   measured.seconds = group.now_seconds() - start;
   turn.samples.append(measured);
@@ -112,6 +113,7 @@ void SumSamples::append(const SumSamples& more) {
   append_to(transfer_us, more.transfer_us);
   append_to(wait_us, more.wait_us);
   calls_a_sample = more.calls_a_sample;
+  clock_step_us = std::max(clock_step_us, more.clock_step_us);
   wrong += more.wrong;
   seconds += more.seconds;
 }
@@ -121,23 +123,25 @@ SumSamples combine(std::span<const SumTimes> ranks) {
   SumSamples group{.calls_a_sample = ranks[0].calls_a_sample};
   group.sample_us = ranks[0].sample_us;
   group.transfer_us = ranks[0].inside_us;
-  std::vector<double> total(group.transfer_us.size(), 0.0);
   for (const SumTimes& times : ranks) {
-    require(times.sample_us.size() == group.sample_us.size() && times.inside_us.size() == total.size() &&
+    require(times.sample_us.size() == group.sample_us.size() && times.inside_us.size() == group.transfer_us.size() &&
                 times.calls_a_sample == group.calls_a_sample,
             "ranks timed different sums");
     for (size_t i = 0; i < group.sample_us.size(); ++i) {
       group.sample_us[i] = std::max(group.sample_us[i], times.sample_us[i]);
     }
-    for (size_t i = 0; i < total.size(); ++i) {
+    for (size_t i = 0; i < group.transfer_us.size(); ++i) {
       group.transfer_us[i] = std::min(group.transfer_us[i], times.inside_us[i]);
-      total[i] += times.inside_us[i];
     }
+    group.clock_step_us = std::max(group.clock_step_us, times.clock_step_us);
     group.wrong += times.wrong;
   }
-  for (size_t i = 0; i < total.size(); ++i) {
-    group.wait_us.push_back(total[i] / static_cast<double>(ranks.size()) - group.transfer_us[i]);
+  // Each rank's own wait first: a mean minus the least may come out below 0 where all are equal.
+  group.wait_us.assign(group.transfer_us.size(), 0.0);
+  for (const SumTimes& times : ranks) {
+    for (size_t i = 0; i < group.wait_us.size(); ++i) group.wait_us[i] += times.inside_us[i] - group.transfer_us[i];
   }
+  for (double& wait : group.wait_us) wait /= static_cast<double>(ranks.size());
   return group;
 }
 
@@ -149,12 +153,14 @@ SumRow sum_row(const SumCase& sum, const std::string& way, const SumSamples& sam
              .calls_a_sample = samples.calls_a_sample,
              .transfer_us = {},
              .wait_us = {},
+             .clock_step_us = {},
              .bandwidth = {},
              .wrong = samples.wrong,
              .unmet = {}};
   if (!samples.transfer_us.empty()) {
     row.transfer_us = median(samples.transfer_us);
     row.wait_us = median(samples.wait_us);
+    if (samples.clock_step_us > 0) row.clock_step_us = samples.clock_step_us;
   }
   if (row.time_us.p50 && *row.time_us.p50 > 0) row.bandwidth = sum_bandwidth(sum.bytes(), *row.time_us.p50, sum.tp);
   return row;
@@ -237,7 +243,6 @@ std::vector<Crossover> crossovers(std::span<const SumRow> rows) {
           std::find_if(candidates.begin(), candidates.end(), [&](const SumRow* row) { return row->way == current; });
       // A way that has no figure at this size (it is too large for it, or its sums were wrong) gives way to another.
       if (held != candidates.end() && !clearly_faster(*fastest, **held)) continue;
-      if (fastest->way == current) continue;
       current = fastest->way;
       const auto& [tp, dtype, graph] = kind;
       result.push_back({.tp = tp, .dtype = dtype, .graph = graph, .from_bytes = bytes, .way = current});

@@ -44,6 +44,7 @@ struct SumRow {
   int64_t calls_a_sample = 1;
   // Inside single calls: from the arrival of the last rank, and before it (mean over the ranks); medians over calls.
   std::optional<double> transfer_us, wait_us;
+  std::optional<double> clock_step_us;    // of a device's clock, by which those two were taken: the coarsest rank's
   std::optional<SumBandwidth> bandwidth;  // at the median time
   int64_t wrong = 0;                      // elements, of all ranks and checked calls
   std::optional<std::string> unmet;       // what a limit left undone
@@ -53,6 +54,7 @@ struct SumRow {
 struct SumSamples {
   std::vector<double> sample_us, transfer_us, wait_us;
   int64_t calls_a_sample = 1;
+  double clock_step_us = 0;
   int64_t wrong = 0;
   double seconds = 0;  // that measuring took
 

@@ -46,6 +46,13 @@ class CommOnDevices(unittest.TestCase):
                 self.assertEqual(report["left_out"], [])
                 self.assertEqual(len(report["environment"]["devices"]), ranks)
 
+    def test_our_ways_among_more_ranks(self):
+        for ranks in (5, 7, 8):
+            with self.subTest(ranks=ranks):
+                report = self.report(ranks, "--allreduce", "one-shot,two-shot", "--min-bytes", "2048")
+                self.assertEqual([(r["tp"], r["algorithm"]) for r in report["rows"]],
+                                 [(ranks, "one-shot"), (ranks, "two-shot")])
+
     def test_types_and_modes(self):
         report = self.report(2, "--dtype", "fp16,fp32", "--graphs", "on,off", "--allreduce", "nccl,one-shot")
         self.assertEqual([(r["dtype"], r["graph"], r["bytes"], r["algorithm"], r["count"]) for r in report["rows"]],

@@ -175,6 +175,13 @@ TEST_CASE("chosen_ways: a way that was named and takes none of the messages is r
   CHECK(chosen_ways(plan_of({"--allreduce", "mpi"}), bench, 2, left_out).size() == 1);
 }
 
+TEST_CASE("chosen_ways: where no way can be used the reasons of all are told") {
+  const test::FakeSumBench bench({{"one", 0, "this"}, {"two", 0, "that"}}, {});
+  std::vector<runtime::LeftOutWay> left_out;
+  CHECK_THROWS_WITH(chosen_ways(plan_of({}), bench, 2, left_out),
+                    Contains("no way of summing at TP 2") && Contains("one: this; two: that"));
+}
+
 TEST_CASE("chosen_ways: one rank alone has its own way, whatever was named") {
   const test::FakeSumBench bench({{"none", 1, ""}}, {});
   std::vector<runtime::LeftOutWay> left_out;

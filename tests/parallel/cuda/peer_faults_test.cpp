@@ -82,8 +82,9 @@ TEST_CASE("peer faults: a rank that stands still is named within the timeout, wi
     if (text.find("made no progress") != std::string::npos) {
       it.member.expect_words(text, {"rank 1 made no progress for 2 s", "last doing 'thinking'"});
     } else {
-      it.member.expect_words(text, {"two-shot all-reduce has no result: data of rank 1 on ", "did not come within 2 s",
-                                    "100 elements of fp32", "device 0 of rank 0", "--timeout"});
+      it.member.expect_words(text,
+                             {"a sum by peer access has no result: data of rank 1 on ", "two-shot all-reduce of",
+                              "did not come within 2 s", "100 elements of fp32", "device 0 of rank 0", "--timeout"});
     }
     rank.expect(Clock::now() - begin < seconds(10), "in time");
     expect_only_inbox_left(rank);
@@ -110,8 +111,8 @@ TEST_CASE("peer faults: a sum that a peer does not join in time ends by the kern
       it.finish(*sums.one_shot);
     });
     if (rank.rank() == 0) {
-      it.member.expect_words(text, {"one-shot all-reduce has no result: data of rank 1 on ", "did not come within 2 s",
-                                    "8 elements of bf16", "device 0 of rank 0"});
+      it.member.expect_words(text, {"a sum by peer access has no result: data of rank 1 on ", "one-shot all-reduce of",
+                                    "did not come within 2 s", "8 elements of bf16", "device 0 of rank 0"});
     } else {
       rank.expect(text == "peer failure", text);
     }

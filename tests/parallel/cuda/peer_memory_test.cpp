@@ -204,10 +204,10 @@ TEST_CASE("peer memory: a rank that dies or stands still on the way is named in 
   // While facts and handles are exchanged, before the proof's first round, and after it.
   const End end = GENERATE(values<End>({{true, 0}, {true, 6}, {false, 3}, {true, 10}, {false, 11}}));
   INFO("before meeting " << end.before << (end.dies ? ", dies" : ", stands still"));
-  constexpr milliseconds kTimeout{2000};
+  constexpr milliseconds kTimeout{4000};
   const PeerPages pages(3);
   const std::vector<Outcome> outcomes = in_processes(3, peers_machine(3), [&](Rank& rank) {
-    PeerMember it(rank, pages, end.dies ? milliseconds(20'000) : kTimeout);
+    PeerMember it(rank, pages, end.dies ? milliseconds(300'000) : kTimeout);
     if (rank.rank() == 1) {
       it.host.at_meeting(end.before, [&] {
         if (end.dies) rank.die();
@@ -217,9 +217,9 @@ TEST_CASE("peer memory: a rank that dies or stands still on the way is named in 
     const Clock::time_point begin = Clock::now();
     const std::string text = it.member.outcome([&] { it.sums(); });
     rank.expect(!text.empty(), "it went on");
-    rank.expect(Clock::now() - begin < seconds(10), "in time");
+    rank.expect(Clock::now() - begin < seconds(50), "in time");
     if (text != "peer failure") {
-      it.member.expect_words(text, {end.dies ? "rank 1 has died" : "rank 1 made no progress for 2 s"});
+      it.member.expect_words(text, {end.dies ? "rank 1 has died" : "rank 1 made no progress for 4 s"});
     }
   });
   CHECK(outcomes[1].end == (end.dies ? Outcome::End::kDied : Outcome::End::kStopped));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include <fmt/format.h>
 
@@ -22,8 +21,6 @@ constexpr int64_t kLastBytesOnDevices = 16 * kKilo * kKilo;
 constexpr int64_t kMostBytes = kKilo * kKilo * kKilo;
 constexpr double kNoiseBoundOnDevices = 0.005;
 
-/// In the order of CommunicatorKind.
-constexpr std::array kWays = {"auto"sv, "nccl"sv, "nccl-symmetric"sv, "one-shot"sv, "two-shot"sv, "mpi"sv, "shm"sv};
 constexpr std::array kDTypes = {"auto"sv, "fp32"sv, "fp16"sv, "bf16"sv};
 constexpr std::array kGraphs = {"auto"sv, "on"sv, "off"sv};
 
@@ -102,7 +99,7 @@ CommArguments comm_arguments(const po::variables_map& values, Session& session) 
     throw UserError(fmt::format("{} is more than --max-bytes {}", *arguments.min_bytes, *arguments.max_bytes),
                     "--min-bytes", "use a smaller one");
   }
-  for (const size_t way : choices(values, "allreduce", kWays)) {
+  for (const size_t way : choices(values, "allreduce", kAllReduceNames)) {
     arguments.ways.push_back(static_cast<CommunicatorKind>(way));
   }
   for (const size_t dtype : choices(values, "dtype", kDTypes)) {

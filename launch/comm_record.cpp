@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 
 #include <fmt/format.h>
 
@@ -23,7 +22,7 @@ std::optional<runtime::ReportFile> file_of(const std::string& name) {
 
 }  // namespace
 
-CommFiles::CommFiles(const SweepFiles& names) : json(file_of(names.json)), csv(file_of(names.csv)) {}
+CommFiles::CommFiles(const SweepFiles& names) : ReportPair{file_of(names.json), file_of(names.csv)} {}
 
 CommRecord::CommRecord(runtime::CommReport report, CommFiles files, ProgressMode progress, size_t sums)
     : report_(std::move(report)),
@@ -89,19 +88,7 @@ void CommRecord::complete() {
 void CommRecord::finish() {
   const std::lock_guard lock(mutex_);
   if (interrupted_) return;
-  std::exception_ptr first;
-  const auto finish = [&](std::optional<runtime::ReportFile>& file, const std::string& text) {
-    if (!file) return;
-    try {
-      file->finish(text);
-      file.reset();
-    } catch (const Error&) {
-      if (!first) first = std::current_exception();
-    }
-  };
-  finish(files_.json, json_text());
-  finish(files_.csv, csv_text());
-  if (first) std::rethrow_exception(first);
+  files_.finish(json_text(), csv_text());
   finished_ = true;
 }
 

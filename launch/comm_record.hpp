@@ -9,17 +9,16 @@
 #include <vector>
 
 #include "launch/progress.hpp"
+#include "launch/report_pair.hpp"
 #include "launch/sweep_options.hpp"
 #include "runtime/report/comm_report.hpp"
-#include "runtime/report/report_file.hpp"
 
 namespace shardscope::launch {
 
 /// The report files that were asked for. Throws UserError where one cannot be written, and where its .partial file
 /// holds rows of an earlier run.
-struct CommFiles {
+struct CommFiles : ReportPair {
   explicit CommFiles(const SweepFiles& names);
-  std::optional<runtime::ReportFile> json, csv;
 };
 
 class CommRecord {

@@ -16,9 +16,6 @@ using namespace std::string_view_literals;
 constexpr std::array kWeights = {"auto"sv, "synthetic"sv};
 constexpr std::array kDTypes = {"auto"sv, "fp32"sv, "fp16"sv, "bf16"sv};
 constexpr std::array kActivations = {"auto"sv, "fp32"sv, "int8"sv};
-/// In the order of CommunicatorKind.
-constexpr std::array kAllReduces = {"auto"sv, "nccl"sv, "nccl-symmetric"sv, "one-shot"sv, "two-shot"sv,
-                                    "mpi"sv,  "shm"sv};
 constexpr std::array kSwitch = {"on"sv, "off"sv};
 
 }  // namespace
@@ -76,7 +73,7 @@ ModelOptions model_options(const po::variables_map& values, Session& session) {
   constexpr std::array kModes = {kernels::ActivationMode::kAuto, kernels::ActivationMode::kF32,
                                  kernels::ActivationMode::kInt8};
   options.activations = kModes[choice("cpu-activations", kActivations)];
-  options.communicator = static_cast<parallel::CommunicatorKind>(choice("allreduce", kAllReduces));
+  options.communicator = static_cast<parallel::CommunicatorKind>(choice("allreduce", kAllReduceNames));
   options.shared_devices = values["oversubscribe-devices"].as<bool>();
   const RunOptions run = run_options(values, session);
   options.progress = run.progress;

@@ -1,13 +1,19 @@
 // The options of every command that measures or generates, with or without a model: how long it waits, what it says.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string_view>
 
 #include "launch/command_line.hpp"
 #include "launch/progress.hpp"
 #include "launch/session.hpp"
 
 namespace shardscope::launch {
+
+/// Values of --allreduce, in the order of parallel::CommunicatorKind.
+inline constexpr std::array<std::string_view, 7> kAllReduceNames = {
+    "auto", "nccl", "nccl-symmetric", "one-shot", "two-shot", "mpi", "shm"};
 
 enum class BackendKind : uint8_t { kAuto, kCuda, kCpu };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -54,7 +53,7 @@ std::optional<runtime::ReportFile> csv_file(const SweepArguments& arguments) {
 
 }  // namespace
 
-ReportFiles::ReportFiles(const SweepArguments& arguments) : json(json_file(arguments)), csv(csv_file(arguments)) {}
+ReportFiles::ReportFiles(const SweepArguments& arguments) : ReportPair{json_file(arguments), csv_file(arguments)} {}
 
 SweepRecord::SweepRecord(const Subject& subject, ReportFiles files, std::vector<std::string> warnings)
     : subject_(subject),
@@ -142,19 +141,7 @@ void SweepRecord::complete(const std::vector<PointResult>& points) {
 void SweepRecord::finish() {
   const std::lock_guard lock(mutex_);
   if (interrupted_) return;
-  std::exception_ptr first;
-  const auto finish = [&](std::optional<runtime::ReportFile>& file, const std::string& text) {
-    if (!file) return;
-    try {
-      file->finish(text);
-      file.reset();
-    } catch (const Error&) {
-      if (!first) first = std::current_exception();
-    }
-  };
-  finish(files_.json, json_text());
-  finish(files_.csv, csv_text());
-  if (first) std::rethrow_exception(first);
+  files_.finish(json_text(), csv_text());
   finished_ = true;
 }
 

@@ -9,18 +9,17 @@
 #include <vector>
 
 #include "launch/progress.hpp"
+#include "launch/report_pair.hpp"
 #include "launch/sweep_command.hpp"
 #include "launch/sweep_options.hpp"
 #include "runtime/report/document.hpp"
-#include "runtime/report/report_file.hpp"
 
 namespace shardscope::launch {
 
 /// The report files that were asked for. Throws UserError where one cannot be written, and where its .partial file
 /// holds points of an earlier run that --resume does not take over.
-struct ReportFiles {
+struct ReportFiles : ReportPair {
   explicit ReportFiles(const SweepArguments& arguments);
-  std::optional<runtime::ReportFile> json, csv;
 };
 
 class SweepRecord {

@@ -15,6 +15,7 @@
 #include "kernels/cuda/backend_options.hpp"
 #include "kernels/cuda/device_facts.hpp"
 #include "parallel/communicator.hpp"
+#include "parallel/peer_copies.hpp"
 #include "parallel/sum_bench.hpp"
 #include "parallel/world.hpp"
 
@@ -49,6 +50,9 @@ struct CudaLibrary {
   std::unique_ptr<SumBench> (*make_sum_bench)(World& world, std::unique_ptr<Communicator> host,
                                               kernels::Backend& backend, std::span<const CommunicatorKind> kinds,
                                               bool shared_devices) = nullptr;
+  /// Copies between the devices that this process sees; visible_devices: as probe. Throws SystemError.
+  PeerCopies (*measure_copies)(const std::optional<std::string>& visible_devices,
+                               const PeerCopiesWanted& wanted) = nullptr;
   /// Name to version: "cuBLASLt", "NCCL", and of the runtime and the driver.
   std::map<std::string, std::string> (*versions)() = nullptr;
 };

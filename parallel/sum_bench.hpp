@@ -32,6 +32,9 @@ struct SumTimes {
   // Of single calls, as many on all ranks and in the same order, us: within the collective on this rank. Taken apart
   // from the samples where taking it costs time.
   std::vector<double> inside_us;
+  // Of the same calls, us: the part of it before the last of the other ranks had come, where this rank notes that
+  // itself; else empty.
+  std::vector<double> own_wait_us;
   double clock_step_us = 0;  // of the clock of inside_us, as seen; 0: finer than it matters, or unknown
   int64_t wrong = 0;         // elements of the results that are not the exact sums
 };

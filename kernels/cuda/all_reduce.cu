@@ -7,19 +7,20 @@
 // Two-shot: the words are cut into chunks of whole 16 bytes, one a rank, as even as that allows. Each rank stores every
 // peer's chunk into that peer's inbox, adds its own chunk of all, rounds the sums and stores them into all inboxes.
 // Bytes: 4 (ranks - 1) / ranks times the data; two latencies. Of messages that are not enough for all ranks, the last
-// ones have empty chunks; each peer sends them one word without data instead, the greeting.
+// ones have empty chunks.
 //
-// Launch: a thread a word, one block a multiprocessor at most, so that the grid is resident at once; how ranks divide
-// the words among threads need not agree.
+// Launch: a thread a word and a doorkeeper a block, one block a multiprocessor at most, so that the grid is resident at
+// once; how ranks divide the words among threads need not agree.
 #include "kernels/cuda/all_reduce.hpp"
 
+#include "kernels/cuda/peer_doorkeeper.cuh"
 #include "kernels/cuda/peer_elements.cuh"
 #include "kernels/cuda/peer_launch.cuh"
 
 namespace shardscope::cuda {
 namespace {
 
-constexpr int kMaxThreads = 512;
+constexpr int kMaxThreads = 512;  // that have data
 
 /// A kernel's view of the arguments.
 template <class Element>
@@ -36,9 +37,7 @@ __device__ __forceinline__ void one_shot(const SumCall<Element>& call, const Beg
   for (int64_t word = spread_thread(); word < peers.words; word += grid_threads()) {
     const uint32_t own = word < grid_threads() ? first : Words<Element>::load(call.x, call.count, word);
     uint32_t received[kMaxPeerRanks] = {};
-    const bool arrived = receive_all(peers, begun, word, received);
-    if (word == 0) note_arrival(peers, begun, arrived);
-    if (!arrived) break;
+    if (!receive_all(peers, begun, word, received)) break;
     const float2 sum = add_ranks<Element>(peers, own, received);
     Words<Element>::store(call.out, call.count, word, Words<Element>::pack(sum));
   }
@@ -48,13 +47,12 @@ template <class Element>
 __device__ __forceinline__ void two_shot(const SumCall<Element>& call, const Begun& begun) {
   const PeerCall& peers = call.peers;
   const int64_t chunk = peers.rank * peers.chunk_words;
-  bool arrived = receive_greetings(peers, begun);
+  bool arrived = true;
   for (int64_t word = spread_thread(); arrived && word < peers.words; word += grid_threads()) {
     if (word < chunk || word >= chunk + peers.chunk_words) continue;
     const uint32_t own = Words<Element>::load(call.x, call.count, word);
     uint32_t received[kMaxPeerRanks] = {};
     arrived = receive_all(peers, begun, word - chunk, received);
-    if (word == chunk) note_arrival(peers, begun, arrived);
     if (!arrived) break;
     const uint32_t sum = Words<Element>::pack(add_ranks<Element>(peers, own, received));
     push_to_all(peers, begun.buffer + peers.result_place + word, marked(begun.number, sum));
@@ -70,20 +68,17 @@ __device__ __forceinline__ void two_shot(const SumCall<Element>& call, const Beg
 }
 
 template <class Element, bool kTwoShot>
-__global__ void __launch_bounds__(kMaxThreads, 1) all_reduce_kernel(SumCall<Element> call) {
+__global__ void __launch_bounds__(kMaxThreads + kWarpSize, 1) all_reduce_kernel(SumCall<Element> call) {
   grid_dependency_wait();
   grid_dependency_launch();
   const int64_t thread = spread_thread();
   // Before the call's number is known, which takes as long.
   const uint32_t first = thread < call.peers.words ? Words<Element>::load(call.x, call.count, thread) : 0;
   const Begun begun = begin_call(call.peers);
+  if (is_doorkeeper()) keep_door(call.peers, begun);
   for (int64_t word = thread; word < call.peers.words && !begun.failed; word += grid_threads()) {
     push<kTwoShot>(call.peers, begun, word, word == thread ? first : Words<Element>::load(call.x, call.count, word));
   }
-  if constexpr (kTwoShot) {
-    if (!begun.failed) push_greetings(call.peers, begun);
-  }
-  count_call(call.peers, begun);
   if (!begun.failed) {
     if constexpr (kTwoShot) {
       two_shot(call, begun);
@@ -100,7 +95,9 @@ cudaError_t launch_all_reduce(const PeerRank& rank, Shots shots, const AllReduce
                         .x = static_cast<const Element*>(arguments.x),
                         .out = static_cast<Element*>(arguments.out),
                         .count = arguments.count};
-  cudaError_t error = make_call(rank, shots, Words<Element>::count(arguments.count), call.peers);
+  cudaError_t error = make_call(
+      rank, {.kind = CallKind::kSum, .shots = shots, .dtype = arguments.dtype, .rows = 1, .columns = arguments.count},
+      Words<Element>::count(arguments.count), call.peers);
   Launch where{.grid = {}, .block = {}, .shared_bytes = 0, .stream = stream, .programmatic = arguments.programmatic};
   if (error == cudaSuccess) error = spread(call.peers.words, kMaxThreads, where);
   if (error != cudaSuccess) return error;

@@ -30,9 +30,10 @@ struct AllReduce {
 /// on one stream, and every kernel between two calls on that stream calls grid_dependency_wait or is launched without
 /// `programmatic`. The kernels of all ranks must be able to run at the same time; each takes at most one block a
 /// multiprocessor. Enqueued on `stream`, does not wait. If a peer's data does not come, the kernel ends, `out` is
-/// undefined and state->failure says which rank it waited for; then inboxes and states of all ranks have to be cleared
-/// together. cudaErrorInvalidValue for arguments that the comments above do not allow. No elements: nothing to do, and
-/// no call is counted.
+/// undefined and state->failure says which rank it waited for; the same at once where a rank makes another call
+/// (kAnotherCall), on all ranks whose call is not that of all others. Then inboxes and states of all ranks have to be
+/// cleared together. cudaErrorInvalidValue for arguments that the comments above do not allow. No elements: nothing to
+/// do, and no call is counted.
 [[nodiscard]] cudaError_t all_reduce(const PeerRank& rank, Shots shots, const AllReduce& arguments,
                                      cudaStream_t stream);
 
@@ -40,7 +41,7 @@ struct AllReduce {
 struct AllReduceNorm {
   kernels::DType dtype = kernels::DType::kF32;  // of all but the weight: fp32, fp16 or bf16
   int64_t rows = 0;
-  int64_t columns = 0;      // 1 to all_reduce_norm_columns(dtype)
+  int64_t columns = 0;      // 1 to all_reduce_norm_columns
   const void* x = nullptr;  // [rows][columns], rows x_stride elements apart; all ranks the same strides
   int64_t x_stride = 0;
   const void* residual = nullptr;  // [rows][columns], the same on all ranks
@@ -54,9 +55,9 @@ struct AllReduceNorm {
   bool programmatic = false;
 };
 
-/// The widest rows that all_reduce_norm takes (by up to 16 blocks: of a device with fewer multiprocessors only narrower
-/// ones).
-int64_t all_reduce_norm_columns(kernels::DType dtype);
+/// The widest rows that all_reduce_norm takes on a device of so many multiprocessors (a row is up to 16 blocks, which
+/// have to be resident at once).
+int64_t all_reduce_norm_columns(kernels::DType dtype, int multiprocessors);
 
 /// sum = residual + the sum of all ranks' x, added in fp32 and rounded once; normed = sum / sqrt(mean(sum^2) + epsilon)
 /// * weight, row by row, the same bits on every rank. Otherwise as all_reduce, of rows * columns elements (what lies

@@ -10,16 +10,19 @@
 // Two-shot: the rank that adds a word adds the residual too, and rounds once; all ranks hold the same residual.
 //
 // Bytes: those of all_reduce between ranks; in device memory each of x, residual, sum and normed once (two-shot: of the
-// rank's own chunk x and sum twice, of the other chunks no residual). Launch: `parts` blocks of up to 512 threads a
-// row, one block a multiprocessor at most, so that the grid is resident at once.
+// rank's own chunk x and sum twice, of the other chunks no residual). Launch: `parts` blocks of up to 480 threads a
+// row and a doorkeeper each, one block a multiprocessor at most, so that the grid is resident at once.
 #include "kernels/cuda/all_reduce.hpp"
+#include "kernels/cuda/peer_doorkeeper.cuh"
 #include "kernels/cuda/peer_elements.cuh"
 #include "kernels/cuda/peer_launch.cuh"
 
 namespace shardscope::cuda {
 namespace {
 
-constexpr int kMaxThreads = 512;
+// That have data. With the doorkeeper 16 warps, which a multiprocessor's four parts share evenly, so that a thread may
+// have 128 registers; one warp more would leave it 96.
+constexpr int kMaxThreads = 480;
 constexpr int kKept = 2;
 constexpr int64_t kMostRows = int64_t{1} << 30;  // more than a capacity holds
 constexpr int64_t kMaxRowWords = int64_t{kMaxParts} * kMaxThreads * kKept;
@@ -45,11 +48,12 @@ struct NormCall {
   int parts;
 };
 
-/// Which words of a row a thread has: number k = 0 to kKept - 1 of them, maybe beyond the row. Adjacent warps' words
-/// are in different blocks, so that a chunk of two-shot is not one block's work.
+/// Which words of a row a thread has: number k = 0 to kKept - 1 of them, maybe beyond the row, as all of a doorkeeper
+/// are. Adjacent warps' words are in different blocks, so that a chunk of two-shot is not one block's work.
 template <class Element>
 __device__ __forceinline__ int word_of(const NormCall<Element>& call, int k) {
-  const int warps = static_cast<int>(blockDim.x) / kWarpSize;
+  if (is_doorkeeper()) return call.row_words;
+  const int warps = static_cast<int>(data_threads()) / kWarpSize;
   const int thread = static_cast<int>(threadIdx.x);
   const int part = static_cast<int>(blockIdx.x) % call.parts;
   return ((k * warps + thread / kWarpSize) * call.parts + part) * kWarpSize + thread % kWarpSize;
@@ -73,9 +77,7 @@ __device__ __forceinline__ bool sum_word(const NormCall<Element>& call, const Be
                                          int64_t at, uint32_t own, uint32_t& sum) {
   const uint32_t residual = Words<Element>::load(call.residual + row * call.residual_stride, call.columns, word);
   uint32_t received[kMaxPeerRanks] = {};
-  const bool arrived = receive_all(call.peers, begun, at, received);
-  if (at == 0) note_arrival(call.peers, begun, arrived);
-  if (!arrived) return false;
+  if (!receive_all(call.peers, begun, at, received)) return false;
   sum = add_residual<Element>(residual, add_ranks<Element>(call.peers, own, received));
   Words<Element>::store(call.sum + row * call.sum_stride, call.columns, word, sum);
   return true;
@@ -86,7 +88,6 @@ template <class Element>
 __device__ __forceinline__ bool sum_chunk(const NormCall<Element>& call, const Begun& begun) {
   const PeerCall& peers = call.peers;
   const int64_t chunk = peers.rank * peers.chunk_words;
-  if (!receive_greetings(peers, begun)) return false;
   for (int64_t row = blockIdx.x / call.parts; row < call.rows; row += gridDim.x / call.parts) {
 #pragma unroll 1
     for (int k = 0; k < kKept; ++k) {
@@ -145,7 +146,7 @@ __device__ __forceinline__ float row_sum(const NormCall<Element>& call, const Be
 }
 
 template <class Element, bool kTwoShot>
-__global__ void __launch_bounds__(kMaxThreads, 1) all_reduce_norm_kernel(NormCall<Element> call) {
+__global__ void __launch_bounds__(kMaxThreads + kWarpSize, 1) all_reduce_norm_kernel(NormCall<Element> call) {
   SHARDSCOPE_SHARED(float, of_warps, kWarpSize);
   SHARDSCOPE_SHARED(float, of_parts, kMaxParts);
   const int64_t first_row = blockIdx.x / call.parts;
@@ -165,6 +166,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) all_reduce_norm_kernel(NormCal
     kept[k] = word_of(call, k) < call.row_words ? load_x(call, first_row, word_of(call, k)) : 0;
   }
   const Begun begun = begin_call(call.peers);
+  if (is_doorkeeper()) keep_door(call.peers, begun);
   for (int64_t row = first_row; row < call.rows && !begun.failed; row += groups) {
 #pragma unroll
     for (int k = 0; k < kKept; ++k) {
@@ -174,10 +176,6 @@ __global__ void __launch_bounds__(kMaxThreads, 1) all_reduce_norm_kernel(NormCal
                      row == first_row ? kept[k] : load_x(call, row, word));
     }
   }
-  if constexpr (kTwoShot) {
-    if (!begun.failed) push_greetings(call.peers, begun);
-  }
-  count_call(call.peers, begun);
 
   bool arrived = !begun.failed;
   if constexpr (kTwoShot) arrived = arrived && sum_chunk(call, begun);
@@ -220,7 +218,12 @@ cudaError_t launch_norm(const PeerRank& rank, Shots shots, const AllReduceNorm& 
   const int64_t row_words = Words<Element>::count(a.columns);
   if (row_words > kMaxRowWords || a.rows > kMostRows) return cudaErrorInvalidValue;
   PeerCall peers;
-  if (const cudaError_t error = make_call(rank, shots, a.rows * row_words, peers); error != cudaSuccess) return error;
+  if (const cudaError_t error = make_call(
+          rank, {.kind = CallKind::kNorm, .shots = shots, .dtype = a.dtype, .rows = a.rows, .columns = a.columns},
+          a.rows * row_words, peers);
+      error != cudaSuccess) {
+    return error;
+  }
   const int64_t wanted = divide_up(row_words, kPartWords);
   const int64_t parts = wanted < kMaxParts ? wanted : kMaxParts;
   const int64_t threads = round_to_warps(divide_up(row_words, parts));
@@ -247,7 +250,7 @@ cudaError_t launch_norm(const PeerRank& rank, Shots shots, const AllReduceNorm& 
                                .row_words = static_cast<int>(row_words),
                                .parts = static_cast<int>(parts)};
   const Launch where{.grid = dim3(static_cast<unsigned>(groups * parts)),
-                     .block = dim3(static_cast<unsigned>(threads < kMaxThreads ? threads : kMaxThreads)),
+                     .block = dim3(static_cast<unsigned>((threads < kMaxThreads ? threads : kMaxThreads) + kWarpSize)),
                      .shared_bytes = 0,
                      .stream = stream,
                      .programmatic = a.programmatic};
@@ -269,8 +272,9 @@ bool valid(const AllReduceNorm& a) {
 
 }  // namespace
 
-int64_t all_reduce_norm_columns(DType dtype) {
-  return dtype == DType::kF32 ? kMaxRowWords : kMaxRowWords * 2;
+int64_t all_reduce_norm_columns(DType dtype, int multiprocessors) {
+  const int64_t words = multiprocessors < kMaxParts ? multiprocessors * kPartWords : kMaxRowWords;
+  return dtype == DType::kF32 ? words : words * 2;
 }
 
 cudaError_t all_reduce_norm(const PeerRank& rank, Shots shots, const AllReduceNorm& arguments, cudaStream_t stream) {

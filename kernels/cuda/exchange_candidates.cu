@@ -2,15 +2,17 @@
 // and the token id, to every peer; each rank picks in the order of the ranks, by a total order, so that all pick the
 // same.
 //
-// Bytes: each rank sends 16 (ranks - 1) a row. Launch: a thread a row, of one block a multiprocessor at most.
+// Bytes: each rank sends 16 (ranks - 1) a row. Launch: a thread a row and a doorkeeper a block, of one block a
+// multiprocessor at most.
 #include "kernels/cuda/exchange_candidates.hpp"
 
+#include "kernels/cuda/peer_doorkeeper.cuh"
 #include "kernels/cuda/peer_launch.cuh"
 
 namespace shardscope::cuda {
 namespace {
 
-constexpr int kMaxThreads = 128;
+constexpr int kMaxThreads = 128;  // that have data
 constexpr int64_t kRowWords = 2;
 
 /// A kernel's view of the arguments.
@@ -42,12 +44,13 @@ __device__ __forceinline__ uint2 load_own(const CandidatesCall& call, int64_t ro
   return make_uint2(ranked(own.x), own.y);
 }
 
-__global__ void __launch_bounds__(kMaxThreads, 1) exchange_candidates_kernel(CandidatesCall call) {
+__global__ void __launch_bounds__(kMaxThreads + kWarpSize, 1) exchange_candidates_kernel(CandidatesCall call) {
   const PeerCall& peers = call.peers;
   grid_dependency_wait();
   grid_dependency_launch();
   const int64_t thread = spread_thread();
   const Begun begun = begin_call(peers);
+  if (is_doorkeeper()) keep_door(peers, begun);
   if (!begun.failed) {
     for (int64_t row = thread; row < call.rows; row += grid_threads()) {
       const uint2 own = load_own(call, row);
@@ -55,15 +58,13 @@ __global__ void __launch_bounds__(kMaxThreads, 1) exchange_candidates_kernel(Can
       push<false>(peers, begun, row * kRowWords + 1, own.y);
     }
   }
-  count_call(peers, begun);
   if (!begun.failed) {
     for (int64_t row = thread; row < call.rows; row += grid_threads()) {
       uint32_t logits[kMaxPeerRanks] = {};
       uint32_t ids[kMaxPeerRanks] = {};
-      const bool arrived =
-          receive_all(peers, begun, row * kRowWords, logits) && receive_all(peers, begun, row * kRowWords + 1, ids);
-      if (row == 0) note_arrival(peers, begun, arrived);
-      if (!arrived) break;
+      if (!receive_all(peers, begun, row * kRowWords, logits) || !receive_all(peers, begun, row * kRowWords + 1, ids)) {
+        break;
+      }
       uint2 best = load_own(call, row);
 #pragma unroll
       for (int peer = 0; peer < kMaxPeerRanks; ++peer) {
@@ -84,7 +85,13 @@ cudaError_t exchange_candidates(const PeerRank& rank, const ExchangeCandidates& 
   if (arguments.rows == 0) return cudaSuccess;
   if (arguments.best == nullptr || arguments.rows > rank.capacity.one_shot_bytes) return cudaErrorInvalidValue;
   CandidatesCall call{.peers = {}, .best = arguments.best, .rows = arguments.rows};
-  cudaError_t error = make_call(rank, Shots::kOne, arguments.rows * kRowWords, call.peers);
+  cudaError_t error = make_call(rank,
+                                {.kind = CallKind::kCandidates,
+                                 .shots = Shots::kOne,
+                                 .dtype = kernels::DType::kF32,
+                                 .rows = arguments.rows,
+                                 .columns = 1},
+                                arguments.rows * kRowWords, call.peers);
   Launch where{.grid = {}, .block = {}, .shared_bytes = 0, .stream = stream, .programmatic = arguments.programmatic};
   if (error == cudaSuccess) error = spread(arguments.rows, kMaxThreads, where);
   if (error != cudaSuccess) return error;

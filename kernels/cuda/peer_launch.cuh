@@ -1,4 +1,5 @@
-// The host's side of calls among ranks (peer_words.cuh): what of a PeerRank is refused, and how a kernel sees it.
+// The host's side of calls among ranks (peer_words.cuh): what of a PeerRank is refused, how a kernel sees it, and what
+// tells one call from another.
 #pragma once
 
 #include "kernels/cuda/all_reduce.hpp"
@@ -32,10 +33,36 @@ inline bool valid(const PeerRank& rank) {
          aligned(rank.state, alignof(PeerState)) && valid(rank.log);
 }
 
+enum class CallKind : uint8_t { kSum, kNorm, kCandidates };
+
+/// What is the same on all ranks of a call.
+struct CallDescription {
+  CallKind kind = CallKind::kSum;
+  Shots shots = Shots::kOne;
+  kernels::DType dtype = kernels::DType::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+};
+
+/// A call's description in a word: two different calls have the same one in one of 2^32 cases. Each part goes through
+/// the finaliser of splitmix64 (S. Vigna), so that the same parts in another order give another word.
+inline uint32_t described(const CallDescription& call) {
+  uint64_t mixed = 0;
+  for (const uint64_t part :
+       {static_cast<uint64_t>(call.kind), static_cast<uint64_t>(call.shots), static_cast<uint64_t>(call.dtype),
+        static_cast<uint64_t>(call.rows), static_cast<uint64_t>(call.columns)}) {
+    mixed += part + 0x9E3779B97F4A7C15u;
+    mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9u;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBu;
+    mixed ^= mixed >> 31;
+  }
+  return static_cast<uint32_t>(mixed >> 32);
+}
+
 /// A call with a message of so many words. cudaErrorInvalidValue for more than the capacity holds.
-inline cudaError_t make_call(const PeerRank& rank, Shots shots, int64_t words, PeerCall& call) {
+inline cudaError_t make_call(const PeerRank& rank, const CallDescription& description, int64_t words, PeerCall& call) {
   const PeerLayout layout = peer_layout(rank.ranks, rank.capacity);
-  const bool two_shot = shots == Shots::kTwo;
+  const bool two_shot = description.shots == Shots::kTwo;
   if (words > (two_shot ? layout.two_shot_words : layout.one_shot_words)) return cudaErrorInvalidValue;
   call = {};
   for (size_t i = 0; i < kMaxPeerRanks; ++i) call.inboxes[i] = static_cast<uint64_t*>(rank.inboxes[i]);
@@ -49,6 +76,8 @@ inline cudaError_t make_call(const PeerRank& rank, Shots shots, int64_t words, P
   call.words = words;
   call.chunk_words = peer_chunk_words(words, rank.ranks);
   call.result_place = rank.ranks * layout.chunk_words;
+  call.header_place = layout.header_place;
+  call.description = described(description);
   call.rank = rank.rank;
   call.ranks = rank.ranks;
   return cudaSuccess;
@@ -58,8 +87,9 @@ inline int64_t round_to_warps(int64_t threads) {
   return (threads + kWarpSize - 1) / kWarpSize * kWarpSize;
 }
 
-/// A grid of a thread a word, of one block a multiprocessor at most, so that it is resident at once. Small messages are
-/// spread over many multiprocessors, whose stores leave side by side.
+/// A grid of a thread a word, at most most_threads a block, with a doorkeeper in each block; of one block a
+/// multiprocessor at most, so that it is resident at once. Small messages are spread over many multiprocessors, whose
+/// stores leave side by side.
 inline cudaError_t spread(int64_t words, int most_threads, Launch& where) {
   constexpr int64_t kFewThreads = 128;
   int multiprocessors = 0;
@@ -68,7 +98,7 @@ inline cudaError_t spread(int64_t words, int most_threads, Launch& where) {
   const int64_t blocks = wanted < multiprocessors ? wanted : multiprocessors;
   const int64_t threads = round_to_warps((words + blocks - 1) / blocks);
   where.grid = dim3(static_cast<unsigned>(blocks));
-  where.block = dim3(static_cast<unsigned>(threads < most_threads ? threads : most_threads));
+  where.block = dim3(static_cast<unsigned>((threads < most_threads ? threads : most_threads) + kWarpSize));
   return cudaSuccess;
 }
 

@@ -1,5 +1,6 @@
 // Where the words of peer_words.cuh lie in an inbox: [2][buffer] words, then the words that blocks of one device
-// exchange. The regions of a buffer overlap, since no word of an earlier call is taken for one of this call.
+// exchange. A buffer is data, then a header of each rank. The regions of the data overlap, since no word of an earlier
+// call is taken for one of this call; headers have places of their own, the same in all kinds of calls.
 #pragma once
 
 #include <algorithm>
@@ -26,6 +27,7 @@ struct PeerLayout {
   int64_t one_shot_words;  // of each sender
   int64_t two_shot_words;  // of the result; before it, the senders' parts of the receiver's chunk
   int64_t chunk_words;     // of each sender
+  int64_t header_place;    // in a buffer: of rank 0's header, the others' behind it
   int64_t buffer_words;
   int64_t partial_words;  // behind the buffers
 };
@@ -35,7 +37,8 @@ constexpr PeerLayout peer_layout(int ranks, const PeerCapacity& capacity) {
   layout.one_shot_words = capacity.one_shot_bytes / kWordDataBytes;
   layout.two_shot_words = capacity.two_shot_bytes / kWordDataBytes;
   layout.chunk_words = peer_chunk_words(layout.two_shot_words, ranks);
-  layout.buffer_words = std::max(ranks * layout.one_shot_words, ranks * layout.chunk_words + layout.two_shot_words);
+  layout.header_place = std::max(ranks * layout.one_shot_words, ranks * layout.chunk_words + layout.two_shot_words);
+  layout.buffer_words = layout.header_place + kMaxPeerRanks;
   // Only rows of more than kPartWords words have parts, at most row_words / kPartWords + 1, which is less than twice
   // row_words / kPartWords.
   layout.partial_words = 2 * std::max(layout.one_shot_words, layout.two_shot_words) / kPartWords;

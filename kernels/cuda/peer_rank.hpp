@@ -10,18 +10,23 @@ namespace shardscope::cuda {
 
 inline constexpr int kMaxPeerRanks = 8;
 
+/// What PeerState::failure has beside a rank: that rank made another call than this one (or the same of another size),
+/// and this call's data are of no use.
+inline constexpr uint32_t kAnotherCall = 0x100;
+
 /// In each rank's own device memory; zero-filled once, before any rank's first call.
 struct PeerState {
   uint32_t calls;           // so far, with the one that runs; modulo 2^32
   uint32_t counted_blocks;  // of the call that begins
-  uint32_t failure;         // 0, or 1 + the rank whose data did not come in time. Not 0: later calls do nothing
+  // 0, or 1 + the rank whose data did not come in time, or that and kAnotherCall. Not 0: later calls do nothing.
+  uint32_t failure;
   uint32_t unused;
 };
 
 /// When a call ran, on this device's own clock (%globaltimer), which is no other device's.
 struct CallTimes {
   uint64_t begin_ns;    // its kernel began, after the kernel before it had ended
-  uint64_t arrived_ns;  // the first data of every other rank were there; of a foreign or failed call: 0
+  uint64_t arrived_ns;  // the headers of all other ranks were there; of a foreign or failed call: 0
   uint64_t end_ns;      // its last block was done
   uint64_t number;      // of the call, from 1 on
 };
@@ -54,7 +59,8 @@ struct PeerRank {
 };
 
 /// Bytes of an inbox, aligned to 16, zero-filled before any rank's first call: twice, for each 4 bytes of a message, 8
-/// bytes a rank (one-shot) or 8 bytes and 8 bytes more (two-shot), whichever is more; and a thousandth for a norm.
+/// bytes a rank (one-shot) or 8 bytes and 8 bytes more (two-shot), whichever is more; 128 bytes of headers; and a
+/// thousandth for a norm.
 int64_t peer_inbox_bytes(int ranks, const PeerCapacity& capacity);
 
 }  // namespace shardscope::cuda

@@ -2,28 +2,32 @@
 // call. A word is stored at once and arrives whole on NVLink and on PCIe: no fence, no second trip for a flag. A rank
 // stores ("pushes") into inboxes of its peers and polls its own.
 //
-// A call is a kernel, one of all_reduce, all_reduce_norm, exchange_candidates; all ranks make the same calls. In each
-//   (a) every rank stores at least one word into every peer's inbox before it waits for anything;
-//   (b) every rank waits for at least one such word of every peer before its kernel ends;
+// A call is a kernel, one of all_reduce, all_reduce_norm, exchange_candidates; all ranks make the same calls. Each call
+// begins with a header: one word to every peer, in a place of its own for each sender, whose data is the call's
+// description (peer_launch.cuh), a hash of what must be the same on all ranks. peer_doorkeeper.cuh sends and awaits
+// them. In each call
+//   (a) every rank stores a header into every peer's inbox without waiting for anything;
+//   (b) every rank waits for the header of every peer before its kernel ends;
 //   (c) every word that is stored into an inbox in a call is waited for by the inbox's owner in the same call.
-// Two-shot keeps (a) and (b) by greetings: where a rank has no part to add, it gets a word without data of each peer.
+// A rank that makes another call breaks (c). Its header says so, and whoever has read that makes no further call: this
+// call's data are garbage, its kernel ends with a failure, and later calls do nothing.
 //
 // Why two buffers are enough. Call n uses buffer n % 2 of each inbox, so call n + 2 overwrites what call n left there,
 // by whatever algorithm and to whatever place. Let rank r store a word of call n + 2 into the inbox of rank p. Then r's
 // call n + 1 has ended (its stream's order; where launched early, grid_dependency_wait). It ended only after r had seen
-// a word of call n + 1 that p itself had stored, by (b). p stored that one after p's call n had ended, in which p read
+// p's header of call n + 1, by (b). p stored that one after p's call n had ended, in which p read
 // all it will ever read of buffer n % 2 for call n, and, by (c), in which all words of call n had arrived there. So p's
 // reads, and everybody's stores, of call n come before r's stores of call n + 2. In the memory model: end and begin of
-// kernels are fences, and the word of call n + 1, stored and read between them, makes the two fences an acquire that
+// kernels are fences, and the header of call n + 1, stored and read between them, makes the two fences an acquire that
 // sees a release. Words that a third rank passes on (the results of two-shot) are not needed for this: no fence within
 // a kernel.
 //
-// A call is recognised by its number alone: words of earlier calls, also of longer ones, carry other numbers. After
-// 2^32 calls numbers repeat: a word that no call has written for exactly 2^32 calls would be taken for new.
+// Words are told apart by their call's number alone: words of earlier calls, also of longer ones, carry other numbers.
+// After 2^32 calls numbers repeat: a word that no call has written for exactly 2^32 calls would be taken for new.
 //
 // The number comes from device memory, since a captured graph repeats its arguments. All blocks read it when they
-// begin; the last block to have read it, by a counter, adds one, for the next kernel. That is done behind the stores,
-// while the peers' words are on their way.
+// begin; the last block to have read it, by a counter, adds one, for the next kernel. The doorkeepers do that, beside
+// the threads that have data.
 #pragma once
 
 #include "kernels/cuda/peer_rank.hpp"
@@ -43,6 +47,8 @@ struct PeerCall {
   int64_t words;         // of the message
   int64_t chunk_words;   // two-shot: of the message, that each rank adds
   int64_t result_place;  // two-shot: of the sums, in a buffer
+  int64_t header_place;  // of rank 0's header, in a buffer
+  uint32_t description;
   uint32_t log_mask;
   int rank;
   int ranks;
@@ -59,13 +65,25 @@ __device__ __forceinline__ uint64_t marked(uint32_t number, uint32_t data) {
   return static_cast<uint64_t>(number) << 32 | data;
 }
 
-/// This thread's number within the grid. Adjacent warps are on different multiprocessors, which share the stores.
+// ---- threads --------------------------------------------------------------------------------------------------------
+// The last warp of each block is its doorkeeper, beside the threads that have data.
+
+__device__ __forceinline__ unsigned data_threads() {
+  return blockDim.x - kWarpSize;
+}
+__device__ __forceinline__ bool is_doorkeeper() {
+  return threadIdx.x >= data_threads();
+}
+
+/// This thread's number among those of the grid that have data; of a doorkeeper beyond every message. Adjacent warps
+/// are on different multiprocessors, which share the stores.
 __device__ __forceinline__ int64_t spread_thread() {
+  constexpr int64_t kBeyond = INT64_MAX;
   const int64_t warp = static_cast<int64_t>(threadIdx.x / kWarpSize) * gridDim.x + blockIdx.x;
-  return warp * kWarpSize + threadIdx.x % kWarpSize;
+  return is_doorkeeper() ? kBeyond : warp * kWarpSize + threadIdx.x % kWarpSize;
 }
 __device__ __forceinline__ int64_t grid_threads() {
-  return static_cast<int64_t>(gridDim.x) * blockDim.x;
+  return static_cast<int64_t>(gridDim.x) * data_threads();
 }
 
 // ---- begin and end --------------------------------------------------------------------------------------------------
@@ -90,20 +108,14 @@ __device__ __forceinline__ Begun begin_call(const PeerCall& call) {
   return {begun[0], begun[1] != 0, begun[0] % 2 * call.buffer_words};
 }
 
-/// Behind the first stores of all threads of the block; all blocks call once.
+/// By one thread of each block, once.
 __device__ __forceinline__ void count_call(const PeerCall& call, const Begun& begun) {
-  if (threadIdx.x != blockDim.x - 1) return;
   __threadfence();  // a release: this block's read of `calls` comes before the last block's store
   if (atomicAdd(&call.state->counted_blocks, 1u) + 1 == gridDim.x) {
     __threadfence();
     atomicExch(&call.state->counted_blocks, 0u);
     store_release_device(&call.state->calls, begun.number);
   }
-}
-
-/// By the one thread that waits for a first word of every peer, when it is there; or with `arrived` false.
-__device__ __forceinline__ void note_arrival(const PeerCall& call, const Begun& begun, bool arrived) {
-  if (call.log != nullptr) log_entry(call, begun.number)->arrived_ns = arrived ? nanoseconds() : 0;
 }
 
 /// The last that a kernel does; all threads of all blocks call.
@@ -154,13 +166,6 @@ __device__ __forceinline__ void push(const PeerCall& call, const Begun& begun, i
   }
 }
 
-/// Two-shot: a word for each peer that has nothing to add. All threads of the grid call.
-__device__ __forceinline__ void push_greetings(const PeerCall& call, const Begun& begun) {
-  const int64_t peer = spread_thread();
-  if (peer >= call.ranks || peer == call.rank || peer * call.chunk_words < call.words) return;
-  store_relaxed_system(call.inboxes[peer] + own_place(call, begun), marked(begun.number, 0));
-}
-
 // ---- waits --------------------------------------------------------------------------------------------------------
 
 /// One wait.
@@ -178,10 +183,10 @@ class PeerPatience {
   unsigned polls_ = 0;
 };
 
-/// That the data of rank `missing` did not come.
-__device__ __forceinline__ void note_failure(const PeerCall& call, int missing) {
+/// That the data of rank `missing` did not come; or, with kAnotherCall, that it makes another call.
+__device__ __forceinline__ void note_failure(const PeerCall& call, int missing, uint32_t how = 0) {
   if (load_relaxed_system(&call.state->failure) != 0) return;
-  const uint32_t failure = static_cast<uint32_t>(missing) + 1;
+  const uint32_t failure = (static_cast<uint32_t>(missing) + 1) | how;
   store_relaxed_system(&call.state->failure, failure);
   if (call.failure_on_host != nullptr) store_relaxed_system(call.failure_on_host, failure);
 }
@@ -210,7 +215,7 @@ __device__ __forceinline__ bool receive_all(const PeerCall& call, const Begun& b
 }
 
 /// Polls a word that rank `from` stores after it has waited itself. False when it gave up; missing is then who has not
-/// sent anything yet, if there is such a rank: `from` may wait for it, too.
+/// sent its header yet, if there is such a rank: `from` may wait for it, too.
 __device__ __forceinline__ bool receive_one(const PeerCall& call, const Begun& begun, const uint64_t* word, int from,
                                             uint32_t& received) {
   PeerPatience patience;
@@ -221,25 +226,14 @@ __device__ __forceinline__ bool receive_one(const PeerCall& call, const Begun& b
     if (patience.exhausted(call)) break;
     poll_pause(word);
   }
-  const uint64_t* const first = call.inboxes[call.rank] + begun.buffer;
+  const uint64_t* const headers = call.inboxes[call.rank] + begun.buffer + call.header_place;
   int missing = from;
   for (int peer = 0; peer < call.ranks; ++peer) {
     if (peer == call.rank) continue;
-    if (static_cast<uint32_t>(load_relaxed_system(first + peer * call.sender_words) >> 32) != begun.number) {
-      missing = peer;
-    }
+    if (static_cast<uint32_t>(load_relaxed_system(headers + peer) >> 32) != begun.number) missing = peer;
   }
   note_failure(call, missing);
   return false;
-}
-
-/// Two-shot, where this rank has nothing to add: waits for the greetings, by one thread. False when it gave up.
-__device__ __forceinline__ bool receive_greetings(const PeerCall& call, const Begun& begun) {
-  if (call.rank * call.chunk_words < call.words || spread_thread() != 0) return true;
-  uint32_t greetings[kMaxPeerRanks] = {};
-  const bool arrived = receive_all(call, begun, 0, greetings);
-  note_arrival(call, begun, arrived);
-  return arrived;
 }
 
 /// Two-shot: word `at` of the result, of another rank. False when it gave up.

@@ -54,8 +54,7 @@ class DeviceCommunicator final : public Communicator {
   void broadcast(std::span<std::byte> data, int root) override { host_->broadcast(data, root); }
   void barrier() override { host_->barrier(); }
 
-  /// Throws PeerFailure or SystemError if a sum cannot end any more. For whoever waits for the stream: nothing else
-  /// tells of it.
+  /// As DeviceSum::check. For whoever waits for the stream: nothing else tells of it.
   void check() { ways_->check(); }
   /// Ends what is in the stream without a result, for whoever gives up waiting for it by an exception of its own. What
   /// check and wait throw, and the destructor while the stack unwinds, have done so.

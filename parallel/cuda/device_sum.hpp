@@ -53,7 +53,8 @@ class DeviceSum {
   /// When the latest calls ran, oldest first; the stream must have done them. Empty: nothing keeps that.
   virtual std::vector<cuda::CallTimes> times() { return {}; }
 
-  /// Throws PeerFailure or SystemError if a sum cannot end any more, or has ended without a result.
+  /// Throws PeerFailure or SystemError if a sum cannot end any more, or has ended without a result; BugError where
+  /// ranks made different calls and our kernels found it.
   virtual void check() = 0;
   /// Ends what is in the stream without a result.
   virtual void abort() noexcept = 0;

@@ -59,7 +59,7 @@ SumTimes DeviceSumBench::time(const SumTask& task) {
   const SumTarget target{own ? own->view().data : plain.data(), task.count, task.dtype};
   const auto wait = [this](cudaEvent_t event, const char* what) { ways_->wait(event, what); };
 
-  SumTimes times{.sample_us = {}, .calls_a_sample = kCallsASample, .inside_us = {}, .wrong = 0};
+  SumTimes times{.sample_us = {}, .calls_a_sample = kCallsASample, .inside_us = {}, .own_wait_us = {}, .wrong = 0};
   if (task.first) {
     times.wrong = wrong_elements(*way, target, host_->rank(), host_->size(), task.graph, stream_, wait);
   }
@@ -105,6 +105,7 @@ void DeviceSumBench::take_single_calls(DeviceSum& way, const SumTarget& target, 
   if (std::ssize(all) > calls) all.erase(all.begin(), all.end() - calls);
   for (const cuda::CallTimes& call : all) {
     times.inside_us.push_back(static_cast<double>(call.end_ns - call.begin_ns) * kNanoToMicro);
+    if (keeps_times) times.own_wait_us.push_back(static_cast<double>(call.arrived_ns - call.begin_ns) * kNanoToMicro);
   }
   times.clock_step_us = step_us(all);
 }

@@ -11,6 +11,7 @@
 #include "kernels/cuda/device_probe.hpp"
 #include "parallel/cuda/device_communicator.hpp"
 #include "parallel/cuda/device_sum_bench.hpp"
+#include "parallel/cuda/peer_copies.hpp"
 
 namespace shardscope::parallel {
 namespace {
@@ -70,6 +71,7 @@ CudaLibrary make_cuda_library() {
           .make_backend = backend_of,
           .make_communicator = communicator_of,
           .make_sum_bench = sum_bench_of,
+          .measure_copies = measure_peer_copies,
           .versions = versions};
 }
 

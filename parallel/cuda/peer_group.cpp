@@ -89,25 +89,44 @@ std::vector<cuda::CallTimes> PeerGroup::times() const {
 }
 
 void PeerGroup::check() {
-  if (const uint32_t failure = flags_.failure(); failure != 0) fail(static_cast<int>(failure) - 1);
+  const uint32_t failure = flags_.failure();
+  if (failure == 0) return;
+  const int rank = static_cast<int>(failure & ~cuda::kAnotherCall) - 1;
+  if ((failure & cuda::kAnotherCall) != 0) fail_for_another_call(rank);
+  fail_for_missing(rank);
 }
 
-void PeerGroup::fail(int missing) {
+/// Not what another rank's failure may explain: all ranks concerned find it at once.
+void PeerGroup::fail_for_another_call(int other) {
+  abort();
+  throw BugError(fmt::format(
+      "ranks are in different collectives: rank {} on {} is in another one than this rank, or in one of another size, "
+      "{}, unless the ranks run different versions of the program",
+      other, host_of(other), latest()));
+}
+
+void PeerGroup::fail_for_missing(int missing) {
   const bool aborted = flags_.aborted();
   abort();
   // Another rank's failure may be the cause: then the board, which the wait watches, soon says which and why.
   const Clock::time_point end = Clock::now() + kOthersMayPost;
   world_.wait([&] { return Clock::now() >= end; }, last_.operation, memory_->members());
-  const std::string& host = static_cast<size_t>(missing) < world_.hosts().size()
-                                ? world_.hosts()[static_cast<size_t>(missing)]
-                                : world_.host();
   throw SystemError(
-      fmt::format("a sum by peer access has no result: data of rank {} on {} did not come {}", missing, host,
-                  aborted ? "before it was given up" : fmt::format("within {}", seconds_text(wait_))),
-      fmt::format("the latest call enqueued was {} of {} elements of {}, {}", last_.operation, last_.count,
-                  kernels::facts(last_.dtype).name, cuda::place_of(where())),
+      fmt::format("a sum by peer access has no result: data of rank {} on {} did not come {}", missing,
+                  host_of(missing), aborted ? "before it was given up" : fmt::format("within {}", seconds_text(wait_))),
+      latest(),
       "see what that rank was doing; a longer --timeout where it only takes its time; --allreduce nccl where peer "
       "access loses data");
+}
+
+const std::string& PeerGroup::host_of(int rank) const {
+  const std::vector<std::string>& hosts = world_.hosts();
+  return static_cast<size_t>(rank) < hosts.size() ? hosts[static_cast<size_t>(rank)] : world_.host();
+}
+
+std::string PeerGroup::latest() const {
+  return fmt::format("the latest call enqueued was {} of {} elements of {}, {}", last_.operation, last_.count,
+                     kernels::facts(last_.dtype).name, cuda::place_of(where()));
 }
 
 cuda::CallContext PeerGroup::where(std::string_view detail) const {

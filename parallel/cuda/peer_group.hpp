@@ -54,14 +54,17 @@ class PeerGroup {
   /// When the latest calls ran, oldest first; the stream must have done them.
   std::vector<cuda::CallTimes> times() const;
 
-  /// Throws if a call has ended without a result: PeerFailure where another rank's failure explains it, else
-  /// SystemError. Then everything has been aborted before.
+  /// Throws if a call has ended without a result: BugError where a rank makes another call than this one; PeerFailure
+  /// where another rank's failure explains it, else SystemError. Everything has been aborted before.
   void check();
   /// Ends what is in streams without a result.
   void abort() noexcept { flags_.order_abort(); }
 
  private:
-  [[noreturn]] void fail(int missing);
+  [[noreturn]] void fail_for_another_call(int other);
+  [[noreturn]] void fail_for_missing(int missing);
+  const std::string& host_of(int rank) const;
+  std::string latest() const;
   cuda::CallContext where(std::string_view detail = {}) const;
 
   World& world_;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <span>
 #include <utility>
 
 #include "kernels/base/error.hpp"
+#include "kernels/cuda/check.hpp"
 #include "kernels/cuda/exchange_candidates.hpp"
 #include "kernels/cuda/resident.hpp"
 
@@ -31,6 +33,16 @@ bool suits(const kernels::Activations& x, const kernels::Activations& like) {
   const int64_t stride_bytes = x.stride * kernels::facts(x.dtype).block_bytes;
   return x.dtype == like.dtype && x.rows == like.rows && x.columns == like.columns && aligned(x.data) &&
          (x.rows <= 1 || stride_bytes % static_cast<int64_t>(kWordBytes) == 0);
+}
+
+/// Of the smallest device of the group: all ranks have to agree on what a kernel takes.
+int fewest_multiprocessors(Communicator& host, int device) {
+  int mine = 0;
+  cuda::check_cuda(cudaDeviceGetAttribute(&mine, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute",
+                   {.device = device, .rank = host.rank()});
+  std::vector<int> all(static_cast<size_t>(host.size()));
+  host.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  return *std::min_element(all.begin(), all.end());
 }
 
 }  // namespace
@@ -62,8 +74,10 @@ bool PeerSum::all_reduce_norm(const kernels::NormedInput& input) {
   if (!std::all_of(rows.begin(), rows.end(), [&](const kernels::Activations& its) { return suits(its, x); })) {
     return false;
   }
-  if (x.rows * x.columns * kernels::facts(x.dtype).block_bytes > most_bytes() ||
-      x.columns > cuda::all_reduce_norm_columns(x.dtype)) {
+  constexpr auto kWord = static_cast<int64_t>(kWordBytes);
+  const int64_t row_words = (x.columns * kernels::facts(x.dtype).block_bytes + kWord - 1) / kWord;
+  if (x.rows * row_words * kWord > most_bytes() ||
+      x.columns > cuda::all_reduce_norm_columns(x.dtype, multiprocessors_)) {
     return false;
   }
   require(input.weight->size() == x.columns, "a norm whose weight has another size");
@@ -112,8 +126,9 @@ PeerSums make_peer_sums(World& world, Communicator& host, const DeviceStream& st
                          .keep_times = options.keep_times});
   PeerSums sums{.one_shot = nullptr, .two_shot = nullptr, .why_not = group->why_not()};
   if (sums.why_not.empty()) {
-    sums.one_shot = std::make_unique<PeerSum>(group, stream, cuda::Shots::kOne);
-    sums.two_shot = std::make_unique<PeerSum>(group, stream, cuda::Shots::kTwo);
+    const int multiprocessors = fewest_multiprocessors(host, stream.device);
+    sums.one_shot = std::make_unique<PeerSum>(group, stream, cuda::Shots::kOne, multiprocessors);
+    sums.two_shot = std::make_unique<PeerSum>(group, stream, cuda::Shots::kTwo, multiprocessors);
   }
   return sums;
 }

@@ -17,8 +17,9 @@ namespace shardscope::parallel {
 
 class PeerSum final : public DeviceSum {
  public:
-  PeerSum(std::shared_ptr<PeerGroup> group, DeviceStream stream, cuda::Shots shots)
-      : group_(std::move(group)), stream_(std::move(stream)), shots_(shots) {}
+  /// multiprocessors: of the group's smallest device.
+  PeerSum(std::shared_ptr<PeerGroup> group, DeviceStream stream, cuda::Shots shots, int multiprocessors)
+      : group_(std::move(group)), stream_(std::move(stream)), shots_(shots), multiprocessors_(multiprocessors) {}
 
   std::string_view name() const override { return shots_ == cuda::Shots::kOne ? "one-shot" : "two-shot"; }
   int64_t most_bytes() const override;
@@ -37,6 +38,7 @@ class PeerSum final : public DeviceSum {
   std::shared_ptr<PeerGroup> group_;
   DeviceStream stream_;
   cuda::Shots shots_;
+  int multiprocessors_;
 };
 
 struct PeerSumOptions {

@@ -18,9 +18,11 @@ using parallel::SumTimes;
 
 constexpr int64_t kFirstTurn = 10;  // samples
 constexpr int64_t kLongestTurn = 100;
-constexpr double kTurns = 8;          // at least, of a row that its time limit ends
-constexpr int64_t kWarmUpAgain = 2;   // samples at each later turn, after other ways have had the caches
-constexpr size_t kHeaderDoubles = 5;  // samples, single calls, calls a sample, wrong, step of the clock
+constexpr double kTurns = 8;         // at least, of a row that its time limit ends
+constexpr int64_t kWarmUpAgain = 2;  // samples at each later turn, after other ways have had the caches
+// Of what ranks tell each other: samples, single calls, own waits, calls a sample; wrong, step of the clock.
+constexpr size_t kHeaderDoubles = 6;
+constexpr size_t kHeaderAlike = 4;  // of them
 
 void append_to(std::vector<double>& values, const std::vector<double>& more) {
   values.insert(values.end(), more.begin(), more.end());
@@ -34,29 +36,35 @@ std::vector<double> gather(parallel::Communicator& control, std::span<const doub
 
 /// Every rank's times on all ranks. Throws BugError where they are not of the same calls.
 std::vector<SumTimes> gather(parallel::Communicator& control, const SumTimes& mine) {
-  const std::array<double, kHeaderDoubles> header = {
-      static_cast<double>(mine.sample_us.size()), static_cast<double>(mine.inside_us.size()),
-      static_cast<double>(mine.calls_a_sample), static_cast<double>(mine.wrong), mine.clock_step_us};
+  const std::array<double, kHeaderDoubles> header = {static_cast<double>(mine.sample_us.size()),
+                                                     static_cast<double>(mine.inside_us.size()),
+                                                     static_cast<double>(mine.own_wait_us.size()),
+                                                     static_cast<double>(mine.calls_a_sample),
+                                                     static_cast<double>(mine.wrong),
+                                                     mine.clock_step_us};
   const std::vector<double> headers = gather(control, header);
   for (size_t begin = 0; begin < headers.size(); begin += kHeaderDoubles) {  // before sizes that must agree
-    require(std::equal(header.begin(), header.begin() + 3, headers.begin() + static_cast<ptrdiff_t>(begin)),
+    require(std::equal(header.begin(), header.begin() + kHeaderAlike, headers.begin() + static_cast<ptrdiff_t>(begin)),
             "ranks timed different sums");
   }
   std::vector<double> values = mine.sample_us;
   append_to(values, mine.inside_us);
+  append_to(values, mine.own_wait_us);
   const std::vector<double> all = gather(control, values);
   std::vector<SumTimes> ranks(static_cast<size_t>(control.size()));
   auto next = all.begin();
+  const auto take = [&](std::vector<double>& its, size_t count) {
+    its.assign(next, next + static_cast<ptrdiff_t>(count));
+    next += static_cast<ptrdiff_t>(count);
+  };
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     SumTimes& times = ranks[rank];
-    const auto samples_end = next + static_cast<ptrdiff_t>(mine.sample_us.size());
-    const auto end = samples_end + static_cast<ptrdiff_t>(mine.inside_us.size());
-    times.sample_us.assign(next, samples_end);
-    times.inside_us.assign(samples_end, end);
+    take(times.sample_us, mine.sample_us.size());
+    take(times.inside_us, mine.inside_us.size());
+    take(times.own_wait_us, mine.own_wait_us.size());
     times.calls_a_sample = mine.calls_a_sample;
-    times.wrong = static_cast<int64_t>(headers[rank * kHeaderDoubles + 3]);
-    times.clock_step_us = headers[rank * kHeaderDoubles + 4];
-    next = end;
+    times.wrong = static_cast<int64_t>(headers[rank * kHeaderDoubles + kHeaderAlike]);
+    times.clock_step_us = headers[rank * kHeaderDoubles + kHeaderAlike + 1];
   }
   return ranks;
 }
@@ -93,6 +101,36 @@ void measure_turn(const SumGroup& group, const SumCase& sum, const SumProtocol& 
   decide(turn, protocol, group.control);
 }
 
+/// Wait and transfer of each call: of what ranks noted themselves.
+void split_by_own_waits(std::span<const SumTimes> ranks, SumSamples& group) {
+  group.wait_from = WaitFrom::kOwn;
+  group.wait_us.assign(ranks[0].inside_us.size(), 0.0);
+  group.transfer_us = group.wait_us;
+  const auto count = static_cast<double>(ranks.size());
+  for (const SumTimes& times : ranks) {
+    for (size_t i = 0; i < group.wait_us.size(); ++i) {
+      group.wait_us[i] += times.own_wait_us[i] / count;
+      group.transfer_us[i] += (times.inside_us[i] - times.own_wait_us[i]) / count;
+    }
+  }
+}
+
+/// The same by the rank that came last.
+void split_by_shortest_rank(std::span<const SumTimes> ranks, SumSamples& group) {
+  group.transfer_us = ranks[0].inside_us;
+  for (const SumTimes& times : ranks) {
+    for (size_t i = 0; i < group.transfer_us.size(); ++i) {
+      group.transfer_us[i] = std::min(group.transfer_us[i], times.inside_us[i]);
+    }
+  }
+  // Each rank's own wait first: a mean minus the least may come out below 0 where all are equal.
+  group.wait_us.assign(group.transfer_us.size(), 0.0);
+  for (const SumTimes& times : ranks) {
+    for (size_t i = 0; i < group.wait_us.size(); ++i) group.wait_us[i] += times.inside_us[i] - group.transfer_us[i];
+  }
+  for (double& wait : group.wait_us) wait /= static_cast<double>(ranks.size());
+}
+
 /// Whether `a` takes less than `b` by more than the noise.
 bool clearly_faster(const SumRow& a, const SumRow& b) {
   const std::optional<double>& high = a.time_us.p50_interval.high;
@@ -101,6 +139,16 @@ bool clearly_faster(const SumRow& a, const SumRow& b) {
 }
 
 }  // namespace
+
+const char* wait_from_name(WaitFrom from) {
+  switch (from) {
+    case WaitFrom::kOwn:
+      return "own";
+    case WaitFrom::kMinimumOverRanks:
+      return "minimum_over_ranks";
+  }
+  throw BugError("wait_from_name: no such value");
+}
 
 SumBandwidth sum_bandwidth(int64_t bytes, double time_us, int ranks) {
   constexpr double kBytesPerUsInGbPerS = 1e-3;
@@ -112,6 +160,7 @@ void SumSamples::append(const SumSamples& more) {
   append_to(sample_us, more.sample_us);
   append_to(transfer_us, more.transfer_us);
   append_to(wait_us, more.wait_us);
+  if (!more.wait_us.empty()) wait_from = more.wait_from;
   calls_a_sample = more.calls_a_sample;
   clock_step_us = std::max(clock_step_us, more.clock_step_us);
   wrong += more.wrong;
@@ -122,26 +171,19 @@ SumSamples combine(std::span<const SumTimes> ranks) {
   require(!ranks.empty(), "times of no rank");
   SumSamples group{.calls_a_sample = ranks[0].calls_a_sample};
   group.sample_us = ranks[0].sample_us;
-  group.transfer_us = ranks[0].inside_us;
+  const bool own_waits = !ranks[0].own_wait_us.empty();
+  const size_t calls = ranks[0].inside_us.size();
   for (const SumTimes& times : ranks) {
-    require(times.sample_us.size() == group.sample_us.size() && times.inside_us.size() == group.transfer_us.size() &&
-                times.calls_a_sample == group.calls_a_sample,
+    require(times.sample_us.size() == group.sample_us.size() && times.inside_us.size() == calls &&
+                times.own_wait_us.size() == (own_waits ? calls : 0) && times.calls_a_sample == group.calls_a_sample,
             "ranks timed different sums");
     for (size_t i = 0; i < group.sample_us.size(); ++i) {
       group.sample_us[i] = std::max(group.sample_us[i], times.sample_us[i]);
     }
-    for (size_t i = 0; i < group.transfer_us.size(); ++i) {
-      group.transfer_us[i] = std::min(group.transfer_us[i], times.inside_us[i]);
-    }
     group.clock_step_us = std::max(group.clock_step_us, times.clock_step_us);
     group.wrong += times.wrong;
   }
-  // Each rank's own wait first: a mean minus the least may come out below 0 where all are equal.
-  group.wait_us.assign(group.transfer_us.size(), 0.0);
-  for (const SumTimes& times : ranks) {
-    for (size_t i = 0; i < group.wait_us.size(); ++i) group.wait_us[i] += times.inside_us[i] - group.transfer_us[i];
-  }
-  for (double& wait : group.wait_us) wait /= static_cast<double>(ranks.size());
+  own_waits ? split_by_own_waits(ranks, group) : split_by_shortest_rank(ranks, group);
   return group;
 }
 
@@ -153,6 +195,7 @@ SumRow sum_row(const SumCase& sum, const std::string& way, const SumSamples& sam
              .calls_a_sample = samples.calls_a_sample,
              .transfer_us = {},
              .wait_us = {},
+             .wait_from = {},
              .clock_step_us = {},
              .bandwidth = {},
              .wrong = samples.wrong,
@@ -160,6 +203,7 @@ SumRow sum_row(const SumCase& sum, const std::string& way, const SumSamples& sam
   if (!samples.transfer_us.empty()) {
     row.transfer_us = median(samples.transfer_us);
     row.wait_us = median(samples.wait_us);
+    row.wait_from = samples.wait_from;
     if (samples.clock_step_us > 0) row.clock_step_us = samples.clock_step_us;
   }
   if (row.time_us.p50 && *row.time_us.p50 > 0) row.bandwidth = sum_bandwidth(sum.bytes(), *row.time_us.p50, sum.tp);

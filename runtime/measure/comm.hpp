@@ -35,6 +35,11 @@ struct SumCase {
   int64_t bytes() const { return kernels::row_bytes(dtype, count); }
 };
 
+/// How wait and transfer inside a call are told apart: by what each rank noted itself, when the last of the others had
+/// come; or, where nobody notes that, by the rank whose call was the shortest, which waited for nobody.
+enum class WaitFrom : uint8_t { kOwn, kMinimumOverRanks };
+const char* wait_from_name(WaitFrom from);  // "own", "minimum_over_ranks"
+
 /// What was measured of one way of summing it.
 struct SumRow {
   SumCase sum;
@@ -42,8 +47,9 @@ struct SumRow {
   bool emulated = false;
   Distribution time_us;  // of a call; a sample's is that of its slowest rank
   int64_t calls_a_sample = 1;
-  // Inside single calls: from the arrival of the last rank, and before it (mean over the ranks); medians over calls.
+  // Inside single calls: from the arrival of the last rank, and before it (means over the ranks); medians over calls.
   std::optional<double> transfer_us, wait_us;
+  std::optional<WaitFrom> wait_from;      // of those two
   std::optional<double> clock_step_us;    // of a device's clock, by which those two were taken: the coarsest rank's
   std::optional<SumBandwidth> bandwidth;  // at the median time
   int64_t wrong = 0;                      // elements, of all ranks and checked calls
@@ -53,6 +59,7 @@ struct SumRow {
 /// One row's samples so far.
 struct SumSamples {
   std::vector<double> sample_us, transfer_us, wait_us;
+  WaitFrom wait_from = WaitFrom::kMinimumOverRanks;
   int64_t calls_a_sample = 1;
   double clock_step_us = 0;
   int64_t wrong = 0;
@@ -61,8 +68,9 @@ struct SumSamples {
   void append(const SumSamples& more);
 };
 
-/// Times of all ranks to those of the group. Each call's duration is compared within the call alone: the shortest is
-/// that of the last rank to arrive, which waits for nobody, so no two clocks are compared. Throws BugError where the
+/// Times of all ranks to those of the group. Where all ranks noted their own wait, wait and transfer are the means of
+/// what each has before and after that. Else each call's duration is compared within the call alone: the shortest is
+/// that of the last rank to arrive, which waits for nobody. No two clocks are compared. Throws BugError where the
 /// ranks' times are not of the same calls.
 SumSamples combine(std::span<const parallel::SumTimes> ranks);
 

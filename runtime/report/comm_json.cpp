@@ -21,6 +21,7 @@ Json row_json(const SumRow& row) {
           {"calls_per_sample", row.calls_a_sample},
           {"wait_us", value_or_null(row.wait_us)},
           {"transfer_us", value_or_null(row.transfer_us)},
+          {"wait_from", row.wait_from ? Json(wait_from_name(*row.wait_from)) : Json(nullptr)},
           {"clock_step_us", value_or_null(row.clock_step_us)},
           {"algbw_gb_per_s", bandwidth ? Json(bandwidth->algbw_gb_per_s) : Json(nullptr)},
           {"busbw_gb_per_s", bandwidth ? Json(bandwidth->busbw_gb_per_s) : Json(nullptr)},

@@ -14,8 +14,10 @@ using Cells = std::vector<std::string>;
 
 constexpr const char* kColumns =
     "time: median over samples of the slowest rank's; p99 where enough samples support it; wait and transfer: inside a "
-    "call, before and after the last rank has come (medians; wait is the mean over the ranks); all in us. busbw: algbw "
-    "x 2 (ranks - 1) / ranks.";
+    "call, before and after the last rank has come (medians; wait is the mean over the ranks; one-shot and two-shot "
+    "note "
+    "it themselves, of the others the shortest rank waits for nobody); all in us. busbw: algbw x 2 (ranks - 1) / "
+    "ranks.";
 
 bool same_block(const SumCase& a, const SumCase& b) {
   return a.tp == b.tp && a.dtype == b.dtype && a.graph == b.graph;
@@ -132,6 +134,7 @@ std::string comm_csv(std::span<const SumRow> rows, const std::string& host) {
     line.number("time_us_mean", row.time_us.mean);
     line.number("wait_us", row.wait_us);
     line.number("transfer_us", row.transfer_us);
+    line.text("wait_from", row.wait_from ? wait_from_name(*row.wait_from) : "");
     line.number("algbw_gb_per_s", bandwidth ? std::optional(bandwidth->algbw_gb_per_s) : std::nullopt);
     line.number("busbw_gb_per_s", bandwidth ? std::optional(bandwidth->busbw_gb_per_s) : std::nullopt);
     line.number("wrong", std::optional(row.wrong));

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ class FakeSumBench final : public parallel::SumBench {
       if (i < 0) continue;
       times.sample_us.push_back(time_us);
       times.inside_us.push_back(time_us);
+      if (own_wait_us) times.own_wait_us.push_back(*own_wait_us);
     }
     return times;
   }
@@ -36,6 +38,7 @@ class FakeSumBench final : public parallel::SumBench {
   double seconds = 0;                    // that have gone by
   int64_t calls_a_sample = 1;
   std::map<std::string, int64_t> wrong;
+  std::optional<double> own_wait_us;  // of each call; none: not noted
 
  private:
   std::vector<Way> ways_;

@@ -1,10 +1,13 @@
 // Calls of all kinds behind each other on the same inboxes, without a pause and replayed as a graph: what the two
-// buffers and the numbers of calls are for.
+// buffers and the numbers of calls are for. First what may go wrong where something repeats, then whatever comes.
+#include <algorithm>
 #include <catch2/catch.hpp>
-#include <functional>
+#include <chrono>
+#include <numeric>
+#include <random>
+#include <thread>
 
-#include "kernels/cuda/exchange_candidates.hpp"
-#include "tests/kernels/cuda/sums.hpp"
+#include "tests/kernels/cuda/peer_calls.hpp"
 
 using namespace shardscope;
 using namespace shardscope::test;
@@ -13,167 +16,108 @@ using kernels::DType;
 
 namespace {
 
-/// A call that adds rows to a residual and norms them; of integers, so that sums are exact. What the norm must be,
-/// all_reduce_norm_test.cpp says; here all ranks must have the same one.
-struct NormCase {
-  static constexpr int64_t kColumns = 1030;  // three blocks a row
-  static constexpr int64_t kRows = 2;
+/// Everything, of changing length.
+void add_all(Sequence& sequence, bool with_norms) {
+  sequence.add_sum(Shots::kOne, DType::kBF16, 600);
+  sequence.add_sum(Shots::kTwo, DType::kBF16, 601);
+  sequence.add_candidates();
+  sequence.add_sum(Shots::kTwo, DType::kF32, 1);
+  sequence.add_sum(Shots::kTwo, DType::kF16, 5);
+  if (with_norms) sequence.add_norm(Shots::kOne);
+  sequence.add_sum(Shots::kOne, DType::kF16, 33);
+  sequence.add_candidates();
+  if (with_norms) sequence.add_norm(Shots::kTwo);
+  if (with_norms) sequence.add_norm(Shots::kTwo);
+  sequence.add_sum(Shots::kTwo, DType::kF32, 333);
+  sequence.add_sum(Shots::kOne, DType::kF32, 1);
+  sequence.add_sum(Shots::kTwo, DType::kF16, 17);
+  sequence.add_sum(Shots::kTwo, DType::kF16, 600);
+}
 
-  NormCase(const Ranks& ranks, uint32_t seed) : addends(make_sum(ranks, DType::kBF16, kRows * kColumns, seed)) {
-    start = stored(DType::kBF16, random_integers(kRows * kColumns, seed + 100));
-    for (int rank = 0; rank < ranks.count(); ++rank) {
-      ranks.use(rank);
-      residual.emplace_back(start.bytes);
-      weight.emplace_back(random_values(kColumns, 4));
-    }
-  }
-
-  void enqueue(const Ranks& ranks, int rank, Shots shots, bool programmatic) const {
-    ranks.use(rank);
-    check_cuda(cuda::all_reduce_norm(ranks.rank(rank), shots,
-                                     {.dtype = DType::kBF16,
-                                      .rows = kRows,
-                                      .columns = kColumns,
-                                      .x = addends.in[rank].data(),
-                                      .x_stride = kColumns,
-                                      .residual = residual[rank].data(),
-                                      .residual_stride = kColumns,
-                                      .weight = weight[rank].data(),
-                                      .epsilon = 1e-5F,
-                                      .sum = residual[rank].data(),
-                                      .sum_stride = kColumns,
-                                      .normed = addends.out[rank].data(),
-                                      .normed_stride = kColumns,
-                                      .programmatic = programmatic},
-                                     ranks.stream(rank)),
-               "all_reduce_norm");
-  }
-
-  void check(const Ranks& ranks) const {
-    std::vector<float> sums = start.values;
-    for (const Stored& x : addends.x) {
-      for (size_t i = 0; i < sums.size(); ++i) sums[i] += x.values[i];
-    }
-    std::vector<std::byte> first;
-    for (int rank = 0; rank < ranks.count(); ++rank) {
-      INFO("rank " << rank);
-      ranks.use(rank);
-      CHECK(meaning(DType::kBF16, residual[rank].download()) == sums);
-      const std::vector<std::byte> normed = addends.out[rank].download();
-      if (rank == 0) first = normed;
-      CHECK(normed == first);
-    }
-  }
-
-  SumCase addends;  // its `out` receives the norm
-  Stored start;
-  std::vector<DeviceArray<std::byte>> residual;
-  std::vector<DeviceArray<float>> weight;
-};
-
-/// The best of a row: that of rank `seed` modulo the ranks.
-struct CandidatesCase {
-  CandidatesCase(const Ranks& ranks, uint32_t seed) : winner(static_cast<int>(seed) % ranks.count()) {
-    for (int rank = 0; rank < ranks.count(); ++rank) {
-      ranks.use(rank);
-      best.emplace_back(std::vector<cuda::CandidateOut>(3, {rank == winner ? 1.0F : 0.0F, rank}));
-    }
-  }
-
-  int winner;
-  std::vector<DeviceArray<cuda::CandidateOut>> best;
-};
-
-/// A sequence of calls with data of their own.
-class Sequence {
+/// Random calls, in random company: rows of them, captured or not, ranks in any order, with pauses.
+class RandomCalls {
  public:
-  explicit Sequence(const Ranks& ranks) : ranks_(ranks) {}
+  RandomCalls(const Ranks& ranks, uint64_t seed) : ranks_(ranks), random_(static_cast<uint32_t>(seed)) {}
 
-  void add_sum(Shots shots, DType dtype, int64_t count) {
-    sums_.push_back(make_sum(ranks_, dtype, count, seed()));
-    add([this, shots, i = sums_.size() - 1](int rank, bool programmatic) {
-      enqueue(ranks_, sums_[i], rank, {.shots = shots, .programmatic = programmatic});
-    });
-  }
-  void add_norm(Shots shots) {
-    norms_.emplace_back(ranks_, seed());
-    add([this, shots, i = norms_.size() - 1](int rank, bool programmatic) {
-      norms_[i].enqueue(ranks_, rank, shots, programmatic);
-    });
-  }
-  void add_candidates() {
-    candidates_.emplace_back(ranks_, seed());
-    add([this, i = candidates_.size() - 1](int rank, bool programmatic) {
-      ranks_.use(rank);
-      const DeviceArray<cuda::CandidateOut>& best = candidates_[i].best[rank];
-      check_cuda(cuda::exchange_candidates(ranks_.rank(rank),
-                                           {.rows = best.size(), .best = best.data(), .programmatic = programmatic},
-                                           ranks_.stream(rank)),
-                 "exchange_candidates");
-    });
-  }
-  /// Everything, of changing length.
-  void add_all(bool with_norms) {
-    add_sum(Shots::kOne, DType::kBF16, 600);
-    add_sum(Shots::kTwo, DType::kBF16, 601);
-    add_candidates();
-    add_sum(Shots::kTwo, DType::kF32, 1);
-    add_sum(Shots::kTwo, DType::kF16, 5);
-    if (with_norms) add_norm(Shots::kOne);
-    add_sum(Shots::kOne, DType::kF16, 33);
-    add_candidates();
-    if (with_norms) add_norm(Shots::kTwo);
-    if (with_norms) add_norm(Shots::kTwo);
-    add_sum(Shots::kTwo, DType::kF32, 333);
-    add_sum(Shots::kOne, DType::kF32, 1);
-    add_sum(Shots::kTwo, DType::kF16, 17);
-    add_sum(Shots::kTwo, DType::kF16, 600);
-  }
-
-  void enqueue_all(int rank, bool programmatic) const {
-    for (const auto& call : calls_) call(rank, programmatic);
-  }
-
-  void check(uint32_t rounds = 1) const {
-    for (const SumCase& sum : sums_) check_exact_sums(ranks_, sum);
-    for (const NormCase& norm : norms_) norm.check(ranks_);
-    for (const CandidatesCase& candidates : candidates_) {
-      for (int rank = 0; rank < ranks_.count(); ++rank) {
-        ranks_.use(rank);
-        for (const cuda::CandidateOut& best : candidates.best[rank].download()) {
-          CHECK(best.token_id == candidates.winner);
-        }
-      }
-    }
-    for (int rank = 0; rank < ranks_.count(); ++rank) {
-      const cuda::PeerState state = ranks_.state(rank);
-      CHECK(state.calls == rounds * calls_.size());
-      CHECK(state.counted_blocks == 0);
-      CHECK(state.failure == 0);
-    }
-  }
-
-  /// New data for the sums, in the memory of before.
-  void change_sums() {
-    for (SumCase& sum : sums_) {
-      for (int rank = 0; rank < ranks_.count(); ++rank) {
-        sum.x[rank] = stored(sum.x[rank].dtype, random_integers(sum.count(), 7 * seed() + static_cast<uint32_t>(rank)));
-        ranks_.use(rank);
-        sum.in[rank].upload(sum.x[rank].bytes);
-      }
-    }
+  /// Makes at least so many.
+  void make(size_t calls) {
+    while (done_ < calls) below(3) == 0 ? captured_row() : plain_row();
   }
 
  private:
-  uint32_t seed() { return seed_ += 10; }
-  void add(std::function<void(int, bool)> call) { calls_.push_back(std::move(call)); }
+  static constexpr int64_t kCapacityBytes = 16384;  // as RanksOptions has it
+
+  int64_t below(int64_t end) { return std::uniform_int_distribution<int64_t>(0, end - 1)(random_); }
+  bool one_in(int64_t n) { return below(n) == 0; }
+  /// From 1 to `most`, small ones as often as large ones; now and then all.
+  int64_t size(int64_t most) {
+    if (one_in(20)) return most;
+    const double exponent = std::uniform_real_distribution<double>(0, std::log(static_cast<double>(most)))(random_);
+    return std::clamp<int64_t>(std::llround(std::exp(exponent)), 1, most);
+  }
+
+  void add(Sequence& sequence, bool may_be_in_place) {
+    const Shots shots = one_in(2) ? Shots::kOne : Shots::kTwo;
+    const DType dtype = std::array{DType::kF32, DType::kF16, DType::kBF16}[below(3)];
+    const int64_t most = kCapacityBytes / kernels::facts(dtype).block_bytes;
+    const bool in_place = may_be_in_place && one_in(2);
+    if (one_in(6)) {
+      sequence.add_candidates(size(200));
+    } else if (one_in(4)) {
+      const int64_t columns = size(most / 2);
+      // Each row begins with a word of its own.
+      const bool whole_words = dtype == DType::kF32 || columns % 2 == 0;
+      const int64_t rows = whole_words ? size(std::min<int64_t>(most / columns, 7)) : 1;
+      sequence.add_norm(shots, {.dtype = dtype, .rows = rows, .columns = columns, .in_place = in_place});
+    } else {
+      sequence.add_sum(shots, dtype, one_in(12) ? size(most) : size(600), in_place);
+    }
+  }
+
+  /// The host's time goes by; on the emulation the devices get some of theirs where a stream is asked.
+  void dawdle() {
+    if (one_in(8)) std::this_thread::sleep_for(std::chrono::microseconds(below(200)));
+    if (!one_in(3)) return;
+    const cudaStream_t stream = ranks_.stream(static_cast<int>(below(ranks_.count())));
+    for (int64_t times = below(6); times > 0; --times) static_cast<void>(cudaStreamQuery(stream));
+  }
+
+  void plain_row() {
+    Sequence sequence(ranks_, static_cast<uint32_t>(below(100'000)));
+    for (int64_t calls = 1 + below(8); calls > 0; --calls) add(sequence, true);
+    std::vector<size_t> next(static_cast<size_t>(ranks_.count()));
+    for (size_t left = sequence.size() * next.size(); left > 0; --left) {
+      size_t rank = static_cast<size_t>(below(std::ssize(next)));
+      while (next[rank] == sequence.size()) rank = (rank + 1) % next.size();
+      sequence.enqueue(next[rank]++, static_cast<int>(rank), one_in(2));
+      dawdle();
+    }
+    end(sequence, 1);
+  }
+  void captured_row() {
+    const auto replays = static_cast<uint32_t>(1 + below(3));
+    Sequence sequence(ranks_, static_cast<uint32_t>(below(100'000)));
+    for (int64_t calls = 1 + below(5); calls > 0; --calls) add(sequence, replays == 1);
+    const CapturedCalls captured(ranks_, sequence, one_in(2));
+    std::vector<int> order(static_cast<size_t>(ranks_.count()));
+    std::iota(order.begin(), order.end(), 0);
+    for (uint32_t replay = 0; replay < replays; ++replay) {
+      std::shuffle(order.begin(), order.end(), random_);
+      for (const int rank : order) {
+        captured.launch(rank);
+        dawdle();
+      }
+    }
+    end(sequence, replays);
+  }
+  void end(const Sequence& sequence, uint32_t rounds) {
+    sequence.check(rounds, done_);
+    done_ += rounds * sequence.size();
+  }
 
   const Ranks& ranks_;
-  uint32_t seed_ = 0;
-  std::vector<SumCase> sums_;
-  std::vector<NormCase> norms_;
-  std::vector<CandidatesCase> candidates_;
-  std::vector<std::function<void(int, bool)>> calls_;
+  std::mt19937 random_;
+  size_t done_ = 0;
 };
 
 }  // namespace
@@ -184,7 +128,7 @@ TEST_CASE("cuda peer calls: all kinds behind each other, without a pause") {
       INFO(devices << " ranks");
       const Ranks ranks(devices, {.log_entries = 8});
       Sequence sequence(ranks);
-      sequence.add_all(true);
+      add_all(sequence, true);
       for (int rank = devices - 1; rank >= 0; --rank) sequence.enqueue_all(rank, false);
       sequence.check();
     });
@@ -195,7 +139,7 @@ TEST_CASE("cuda peer calls: all kinds, each allowed to start early") {
   under_conditions({.devices = 3}, [] {
     const Ranks ranks(3);
     Sequence sequence(ranks);
-    sequence.add_all(true);
+    add_all(sequence, true);
     for (int rank = 0; rank < 3; ++rank) sequence.enqueue_all(rank, true);
     sequence.check();
   });
@@ -206,27 +150,13 @@ TEST_CASE("cuda peer calls: a captured sequence, replayed with other data") {
     under_conditions({.devices = 2, .seeds = 3}, [&] {
       const Ranks ranks(2);
       Sequence sequence(ranks);
-      sequence.add_all(false);  // an odd number of calls: they change buffers from replay to replay
-      std::vector<cudaGraphExec_t> graphs;
-      for (int rank = 0; rank < 2; ++rank) {
-        ranks.use(rank);
-        cudaGraph_t graph = nullptr;
-        check_cuda(cudaStreamBeginCapture(ranks.stream(rank), cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
-        sequence.enqueue_all(rank, programmatic);
-        check_cuda(cudaStreamEndCapture(ranks.stream(rank), &graph), "cudaStreamEndCapture");
-        graphs.emplace_back();
-        check_cuda(cudaGraphInstantiate(&graphs.back(), graph, 0), "cudaGraphInstantiate");
-        check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
-      }
+      add_all(sequence, false);  // an odd number of calls: they change buffers from replay to replay
+      const CapturedCalls captured(ranks, sequence, programmatic);
       for (uint32_t replay = 1; replay <= 3; ++replay) {
-        for (int rank = 0; rank < 2; ++rank) {
-          ranks.use(rank);
-          check_cuda(cudaGraphLaunch(graphs[rank], ranks.stream(rank)), "cudaGraphLaunch");
-        }
+        for (int rank = 0; rank < 2; ++rank) captured.launch(rank);
         sequence.check(replay);
         sequence.change_sums();
       }
-      for (const cudaGraphExec_t graph : graphs) check_cuda(cudaGraphExecDestroy(graph), "cudaGraphExecDestroy");
     });
   }
 }
@@ -237,9 +167,21 @@ TEST_CASE("cuda peer calls: the same call many times, with other data") {
     const Ranks ranks(4);
     for (const Shots shots : {Shots::kOne, Shots::kTwo}) {
       Sequence sequence(ranks);
-      for (int i = 0; i < 12; ++i) sequence.add_sum(shots, DType::kF16, 70);
+      constexpr size_t kCalls = 12;
+      for (size_t i = 0; i < kCalls; ++i) sequence.add_sum(shots, DType::kF16, 70);
       for (int rank = 0; rank < 4; ++rank) sequence.enqueue_all(rank, false);
-      sequence.check(shots == Shots::kOne ? 1 : 2);
+      sequence.check(1, shots == Shots::kOne ? 0 : kCalls);
     }
+  });
+}
+
+// Thousands over all numbers of ranks and both modes of the emulation. To repeat one: SHARDSCOPE_SEED.
+TEMPLATE_TEST_CASE_SIG("cuda peer calls: random ones, with random pauses, ranks", "", ((int kDevices), kDevices), 1, 2,
+                       3, 4, 5, 7, 8) {
+  const Conditions conditions{.devices = kDevices, .multiprocessors = kDevices % 2 == 0 ? 132 : 16, .seeds = 6};
+  under_each_seed(conditions, [&](uint64_t seed) {
+    INFO(kDevices << " ranks");
+    const Ranks ranks(kDevices, {.log_entries = 4});
+    RandomCalls(ranks, 100 * seed + static_cast<uint64_t>(kDevices)).make(30);
   });
 }

@@ -2,6 +2,7 @@
 // once on real GPUs. One of emulated_conditions.cpp and gpu_conditions.cpp is linked.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 namespace shardscope::test {
@@ -18,6 +19,9 @@ void under_conditions(const Conditions& conditions, const std::function<void()>&
 inline void under_conditions(const std::function<void()>& body) {
   under_conditions({}, body);
 }
+
+/// The same, for a body that draws numbers: it is told the seed of its order, on real GPUs each in turn.
+void under_each_seed(const Conditions& conditions, const std::function<void(uint64_t seed)>& body);
 
 /// The device on which rank `rank` of a test with several ranks runs.
 int device_of_rank(int rank);

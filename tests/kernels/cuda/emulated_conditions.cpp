@@ -19,12 +19,12 @@ std::string reported() {
 
 }  // namespace
 
-void under_conditions(const Conditions& conditions, const std::function<void()>& body) {
+void under_each_seed(const Conditions& conditions, const std::function<void(uint64_t seed)>& body) {
   for (const uint64_t seed : seeds_to_try(conditions.seeds)) {
     INFO("seed " << seed);
     emulation::restart({.seed = seed, .devices = conditions.devices, .multiprocessors = conditions.multiprocessors});
     try {
-      body();
+      body(seed);
     } catch (const std::runtime_error& error) {  // a call that failed because of what the kernel did
       FAIL(error.what() << "\n" << reported());
     }
@@ -35,6 +35,10 @@ void under_conditions(const Conditions& conditions, const std::function<void()>&
       CHECK((counters.accesses > 0) == emulation::checked());
     }
   }
+}
+
+void under_conditions(const Conditions& conditions, const std::function<void()>& body) {
+  under_each_seed(conditions, [&](uint64_t) { body(); });
 }
 
 int device_of_rank(int rank) {

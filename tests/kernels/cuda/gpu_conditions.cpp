@@ -50,6 +50,14 @@ void under_conditions(const Conditions&, const std::function<void()>& body) {
   check_cuda(cudaDeviceSynchronize(), "after the test's body");
 }
 
+void under_each_seed(const Conditions& conditions, const std::function<void(uint64_t seed)>& body) {
+  for (uint64_t seed = 0; seed <= static_cast<uint64_t>(conditions.seeds); ++seed) {
+    INFO("seed " << seed);
+    body(seed);
+  }
+  check_cuda(cudaDeviceSynchronize(), "after the test's body");
+}
+
 int device_of_rank(int rank) {
   int devices = 0;
   check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "kernels/cuda/resident.hpp"
-#include "parallel/cuda/device_sum_bench.hpp"
 #include "parallel/cuda/sum_choice.hpp"
 #include "tests/parallel/cuda/rank_group.hpp"
 #include "tests/parallel/cuda/sums.hpp"
@@ -220,77 +219,6 @@ TEST_CASE("device communicator: without peer access our ways are left out by aut
     }
     const std::string error = member.outcome([&] { member.communicator({.kind = CommunicatorKind::kOneShot}); });
     member.expect_words(error, {"--allreduce one-shot cannot be had", "no peer access", "what to do"});
-  });
-}
-
-/// Says that it sums, and leaves every element as it was, zero, or NaN.
-class LyingSum final : public parallel::DeviceSum {
- public:
-  enum class Lie : uint8_t { kNothing, kZeros, kNaN };
-  LyingSum(cudaStream_t stream, Lie lie) : stream_(stream), lie_(lie) {}
-  std::string_view name() const override { return "lying"; }
-  int64_t most_bytes() const override { return 64; }  // in pieces
-  void all_reduce(void* data, int64_t count, DType dtype) override {
-    if (lie_ == Lie::kNothing) return;
-    const auto bytes = static_cast<size_t>(count * kernels::facts(dtype).block_bytes);
-    cuda::check_cuda(cudaMemsetAsync(data, lie_ == Lie::kZeros ? 0 : 0xFF, bytes, stream_), "cudaMemsetAsync");
-  }
-  void check() override {}
-  void abort() noexcept override {}
-
- private:
-  cudaStream_t stream_;
-  Lie lie_;
-};
-
-TEST_CASE("wrong_elements: finds every element of a sum that was not made, on every rank, in graphs and out of them") {
-  emulation::restart({});
-  const cuda::Stream stream = cuda::make_stream({});
-  const parallel::DeviceStream to{.lend = [&] { return stream.get(); }, .own = {}, .programmatic = {}, .device = 0};
-  constexpr int64_t kCount = 37;
-  const cuda::DeviceBuffer memory(kCount * 4, "a message", {});
-  const auto wait = [](cudaEvent_t event, const char*) { cuda::check_cuda(cudaEventSynchronize(event), "wait"); };
-  for (const auto lie : {LyingSum::Lie::kNothing, LyingSum::Lie::kZeros, LyingSum::Lie::kNaN}) {
-    LyingSum way(stream.get(), lie);
-    for (const DType dtype : kTypes) {
-      for (const int ranks : {2, 7, 8}) {
-        for (int rank = 0; rank < ranks; ++rank) {
-          for (const bool graph : {false, true}) {
-            CAPTURE(kernels::facts(dtype).name, ranks, rank, graph);
-            CHECK(parallel::wrong_elements(way, {memory.data(), kCount, dtype}, rank, ranks, graph, to, wait) ==
-                  3 * kCount);
-          }
-        }
-      }
-    }
-  }
-  LyingSum alone(stream.get(), LyingSum::Lie::kNothing);  // is right for one rank
-  CHECK(parallel::wrong_elements(alone, {memory.data(), kCount, DType::kF16}, 0, 1, true, to, wait) == 0);
-  CHECK(emulation::take_reports().empty());
-}
-
-TEST_CASE("device sum bench: each way is right and has times, in graphs and out of them") {
-  constexpr int kRanks = 2;
-  const BoardPages pages(kRanks);
-  in_processes(kRanks, machine(kRanks), [&](Rank& rank) {
-    Member member(rank, pages);
-    const std::unique_ptr<cuda::CudaBackend> backend =
-        cuda::make_backend({.device = rank.rank(), .scratch_bytes = 1 << 20});
-    parallel::DeviceSumBench bench(member.world(), std::make_unique<ProcessCommunicator>(rank), *backend,
-                                   std::array{CommunicatorKind::kAuto}, false);
-    rank.expect(bench.on_devices() && bench.ways().size() == 4, std::to_string(bench.ways().size()) + " ways");
-    for (const parallel::SumBench::Way& way : bench.ways()) {
-      rank.expect(way.why_not.empty(), way.name + ": " + way.why_not);
-      for (const bool graph : {true, false}) {
-        const parallel::SumTimes times = bench.time(
-            {.way = way.name, .count = 129, .dtype = DType::kF16, .graph = graph, .samples = 2, .warm_up = 1});
-        rank.expect(times.wrong == 0, way.name + ": wrong sums");
-        rank.expect(times.sample_us.size() == 2 && times.sample_us.front() > 0, way.name + ": samples");
-        rank.expect(times.inside_us.size() == 40, way.name + ": " + std::to_string(times.inside_us.size()) + " calls");
-        rank.expect(std::all_of(times.inside_us.begin(), times.inside_us.end(), [](double us) { return us >= 0; }),
-                    way.name + ": times inside");
-      }
-    }
   });
 }
 

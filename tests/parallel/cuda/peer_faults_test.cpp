@@ -22,17 +22,6 @@ constexpr milliseconds kTimeout{4000};
 // Of everything: under sanitizers, beside other tests.
 constexpr seconds kSoon{50};
 
-/// No report, and nothing left but this rank's inbox, which others may have had open when it gave up, and its stream.
-void expect_only_inbox_left(const Rank& rank) {
-  for (const emulation::Report& report : emulation::take_reports()) rank.expect(false, report.message);
-  int allocations = 0;
-  for (const std::string& left : emulation::not_given_back()) {
-    const bool allocation = left.find("allocation") != std::string::npos;
-    rank.expect(allocation || left.find("stream") != std::string::npos, left);
-    rank.expect(!allocation || ++allocations == 1, left);
-  }
-}
-
 }  // namespace
 
 TEST_CASE("peer faults: a rank that dies before a sum is named long before the timeout, in each way") {

@@ -184,6 +184,13 @@ TEST_CASE("peer sums: with residual and norm, the same bits on every rank, where
                       for (auto* rows : {&addend, &in.residual, &in.sum, &in.normed}) rows->rows = 1000;
                     }),
                     "more than the inbox holds");
+        rank.expect(declined([&](auto& in, auto& addend) {
+                      for (auto* rows : {&addend, &in.residual, &in.sum, &in.normed}) {
+                        rows->rows = 1;
+                        rows->columns = rows->stride = 513;  // three blocks, of which the device holds two at once
+                      }
+                    }),
+                    "rows that are wider than the device");
         it.finish(*sum);
       }
     }

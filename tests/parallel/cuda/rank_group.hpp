@@ -155,6 +155,17 @@ class Member {
   cudaStream_t stream_ = nullptr;
 };
 
+/// No report, and nothing left but this rank's inbox, which others may have had open when it gave up, and its stream.
+inline void expect_only_inbox_left(const Rank& rank) {
+  for (const emulation::Report& report : emulation::take_reports()) rank.expect(false, report.message);
+  int allocations = 0;
+  for (const std::string& left : emulation::not_given_back()) {
+    const bool allocation = left.find("allocation") != std::string::npos;
+    rank.expect(allocation || left.find("stream") != std::string::npos, left);
+    rank.expect(!allocation || ++allocations == 1, left);
+  }
+}
+
 /// The machine of each process: with a worker, since hosts wait for each other's messages.
 inline emulation::Options ranks_machine(int devices, uint64_t seed = 0) {
   return {.seed = seed, .devices = devices, .policy = emulation::Policy::kWorker};

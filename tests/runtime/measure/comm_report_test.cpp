@@ -101,6 +101,7 @@ TEST_CASE("comm_json: every field of a row, null where nothing is known") {
   CHECK(first.at("time_us").at("p50") == 1.0);
   CHECK(first.at("wait_us") == 0.25);
   CHECK(first.at("transfer_us") == 0.75);
+  CHECK(first.at("wait_from") == "minimum_over_ranks");
   CHECK(first.at("algbw_gb_per_s").get<double>() == Approx(1.024));
   CHECK(first.at("wrong") == 0);
   CHECK(first.at("unmet").is_null());
@@ -109,9 +110,11 @@ TEST_CASE("comm_json: every field of a row, null where nothing is known") {
   CHECK(unknown.at("bytes") == 6);
   CHECK(unknown.at("dtype") == "bf16");
   CHECK(unknown.at("graph") == true);
-  for (const char* name : {"wait_us", "transfer_us", "algbw_gb_per_s", "busbw_gb_per_s"})
+  for (const char* name : {"wait_us", "transfer_us", "wait_from", "algbw_gb_per_s", "busbw_gb_per_s"})
     CHECK(unknown.at(name).is_null());
   CHECK(unknown.at("time_us").at("p50").is_null());
+  report.rows[0].wait_from = WaitFrom::kOwn;
+  CHECK(comm_json(report).at("rows")[0].at("wait_from") == "own");
   CHECK(document.at("crossovers").size() == 2);
   CHECK(document.at("crossovers")[1] ==
         Json::parse(R"({"tp": 2, "dtype": "fp32", "graph": false, "from_bytes": 65536, "algorithm": "mpi"})"));
@@ -134,6 +137,8 @@ TEST_CASE("comm_csv: a header and a line a row, unsupported percentiles left emp
   CHECK_THAT(header, Contains("host,kind,tp,bytes,count,dtype,algorithm,graph,samples") && Contains("time_us_p50,"));
   std::getline(in, line);
   CHECK_THAT(line, Catch::Matchers::StartsWith("here,measured,2,1024,256,fp32,shm,false,401,1,1,"));
+  CHECK_THAT(header, Contains(",wait_us,transfer_us,wait_from,"));
+  CHECK_THAT(line, Contains(",0.25,0.75,minimum_over_ranks,"));
   CHECK(std::count(line.begin(), line.end(), ',') == std::count(header.begin(), header.end(), ','));
   for (size_t i = 1; i < rows.size(); ++i) std::getline(in, line);
   CHECK_THAT(line, Contains("\"a,b\",false,3,1,2,") && Contains(",,,"));

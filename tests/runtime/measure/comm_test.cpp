@@ -73,6 +73,36 @@ TEST_CASE("combine: a rank that comes late adds to the others' wait, not to the 
   CHECK(group.wait_us[0] == Approx(kLate * 2 / 3));
 }
 
+TEST_CASE("combine: where ranks note their own wait, wait and transfer are the means of what is before and after") {
+  const std::vector<SumTimes> ranks = {{.sample_us = {1}, .inside_us = {10, 300}, .own_wait_us = {2, 290}},
+                                       {.sample_us = {1}, .inside_us = {14, 20}, .own_wait_us = {9, 1}},
+                                       {.sample_us = {1}, .inside_us = {12, 310}, .own_wait_us = {4, 297}}};
+  const SumSamples group = combine(ranks);
+  CHECK(group.wait_from == WaitFrom::kOwn);
+  REQUIRE(group.wait_us.size() == 2);
+  CHECK(group.wait_us[0] == Approx(5.0));
+  CHECK(group.wait_us[1] == Approx(196.0));
+  CHECK(group.transfer_us[0] == Approx((8 + 5 + 8) / 3.0));  // not the least, of the call of 10
+  CHECK(group.transfer_us[1] == Approx((10 + 19 + 13) / 3.0));
+  const SumRow row = sum_row(kSum, "one-shot", group);
+  CHECK(row.wait_from == WaitFrom::kOwn);
+  CHECK(std::string(wait_from_name(*row.wait_from)) == "own");
+}
+
+TEST_CASE("combine: a rank that comes late adds its delay to each other's own wait") {
+  constexpr double kTransfer = 7, kLate = 200, kFirstWait = 1;
+  const auto ranks = [&](double late) {
+    const SumTimes waits{
+        .sample_us = {1}, .inside_us = {kFirstWait + late + kTransfer}, .own_wait_us = {kFirstWait + late}};
+    return std::vector<SumTimes>{
+        waits, waits, {.sample_us = {1}, .inside_us = {kFirstWait + kTransfer}, .own_wait_us = {kFirstWait}}};
+  };
+  const SumSamples together = combine(ranks(0));
+  const SumSamples apart = combine(ranks(kLate));
+  CHECK(apart.transfer_us[0] == Approx(together.transfer_us[0]));
+  CHECK(apart.wait_us[0] - together.wait_us[0] == Approx(kLate * 2 / 3));
+}
+
 TEST_CASE("combine: times of different calls are refused") {
   const SumTimes two{.sample_us = {1, 2}, .inside_us = {1, 2}};
   CHECK_THROWS_AS(combine(std::vector<SumTimes>{}), BugError);
@@ -80,6 +110,8 @@ TEST_CASE("combine: times of different calls are refused") {
   CHECK_THROWS_AS(combine(std::vector<SumTimes>{two, {.sample_us = {1, 2}, .inside_us = {1}}}), BugError);
   CHECK_THROWS_AS(combine(std::vector<SumTimes>{two, {.sample_us = {1, 2}, .calls_a_sample = 2, .inside_us = {1, 2}}}),
                   BugError);
+  CHECK_THROWS_AS(
+      combine(std::vector<SumTimes>{two, {.sample_us = {1, 2}, .inside_us = {1, 2}, .own_wait_us = {0, 0}}}), BugError);
 }
 
 TEST_CASE("sum_row: medians, and what is not known is left open") {
@@ -89,6 +121,8 @@ TEST_CASE("sum_row: medians, and what is not known is left open") {
   CHECK(row.time_us.n == 3);
   CHECK(row.transfer_us == 2.0);
   CHECK(row.wait_us == 4.0);
+  CHECK(row.wait_from == WaitFrom::kMinimumOverRanks);
+  CHECK(std::string(wait_from_name(*row.wait_from)) == "minimum_over_ranks");
   CHECK(row.wrong == 6);
   REQUIRE(row.bandwidth.has_value());
   CHECK(row.bandwidth->algbw_gb_per_s == Approx(1024 / 3.0 * 1e-3));
@@ -97,6 +131,7 @@ TEST_CASE("sum_row: medians, and what is not known is left open") {
   CHECK_FALSE(untimed.bandwidth.has_value());
   CHECK_FALSE(untimed.transfer_us.has_value());
   CHECK_FALSE(untimed.wait_us.has_value());
+  CHECK_FALSE(untimed.wait_from.has_value());
   CHECK_FALSE(sum_row(kSum, "shm", {}).time_us.p50.has_value());
 }
 
@@ -207,6 +242,25 @@ TEST_CASE("measure_sum: all ranks go the same way by rank 0's clock, and have th
     CHECK(rows[rank][0].wait_us == 1.0);  // 0, 1, 2
     CHECK(rows[rank][1].time_us.p50 == 22.0);
     CHECK(rows[rank][1].time_us.n == rows[0][1].time_us.n);
+  }
+}
+
+TEST_CASE("measure_sum: own waits of all ranks, of every turn, go into the rows") {
+  constexpr int kRanks = 3;
+  std::vector<std::vector<SumRow>> rows(kRanks);
+  test::run_group(kRanks, kernels::ActivationMode::kAuto, [&](RankContext context) {
+    const int rank = context.communicator.rank();
+    FakeSumBench bench(kTwoWays, [&](const std::string&, int64_t) { return 10.0 + rank; });
+    bench.own_wait_us = 3.0 * rank;
+    rows[rank] = measure_sum(
+        {.bench = bench, .control = context.communicator, .now_seconds = [&] { return bench.seconds; }, .tell = {}},
+        {.tp = kRanks, .count = 8}, {"shm"}, {.iterations = 30});
+  });
+  for (const std::vector<SumRow>& its : rows) {
+    REQUIRE(its.size() == 1);
+    CHECK(its[0].wait_from == WaitFrom::kOwn);
+    CHECK(*its[0].wait_us == Approx(3.0));           // 0, 3, 6
+    CHECK(*its[0].transfer_us == Approx(24.0 / 3));  // 10, 8, 6
   }
 }
 

@@ -214,6 +214,31 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cuda
                              .bytes = static_cast<int64_t>(bytes)},
                             kind, stream);
 }
+/// Through host memory where no peer access is enabled, so that what loses peers' writes does not matter there.
+cudaError_t cudaMemcpyPeerAsync(void* target, int target_device, const void* source, int source_device, size_t bytes,
+                                cudaStream_t stream) {
+  const Call call("cudaMemcpyPeerAsync");
+  if (call.fails()) return failure(call);
+  Machine& machine = Machine::get();
+  for (const auto& [address, device] : {std::pair<const void*, int>(target, target_device), {source, source_device}}) {
+    if (device < 0 || device >= machine.devices()) {
+      return refused(call, cudaErrorInvalidDevice, fmt::format("there is no device {}", device));
+    }
+    const Allocation* const allocation = live_allocation(address, static_cast<int64_t>(bytes));
+    if (allocation == nullptr || allocation->device != device) {
+      return refused(call, cudaErrorInvalidValue,
+                     fmt::format("{} bytes that do not lie in an allocation of device {}", bytes, device));
+    }
+  }
+  const bool direct = machine.peer_enabled[source_device][target_device];
+  return transfer_in_stream(call,
+                            {.name = "cudaMemcpyPeerAsync",
+                             .target = static_cast<std::byte*>(target),
+                             .source = static_cast<const std::byte*>(source),
+                             .bytes = static_cast<int64_t>(bytes),
+                             .device = direct ? -1 : target_device},
+                            cudaMemcpyDeviceToDevice, stream);
+}
 /// What the host knows afterwards is as CUDA says ("API synchronization behavior"): all of it, but after a copy to
 /// device memory from pageable memory only that the bytes were read, and after one within the device nothing.
 cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcpyKind kind) {

@@ -282,7 +282,7 @@ void Executor::perform_transfer(Node& node) {
     copy_written(*target, transfer.target - target->begin, source,
                  source == nullptr ? 0 : transfer.source - source->begin, transfer.bytes);
   }
-  machine.see_as(node.operation.device);
+  machine.see_as(transfer.device < 0 ? node.operation.device : transfer.device);
   if (transfer.data() == nullptr) {
     std::memset(transfer.target, transfer.value, static_cast<size_t>(transfer.bytes));
   } else {

@@ -34,6 +34,7 @@ struct Transfer {
   int value = 0;
   int64_t bytes = 0;
   std::vector<std::byte> staged;  // read from pageable memory at the call
+  int device = -1;                // whose writes it makes; -1: of the device of its stream
 
   const std::byte* data() const { return staged.empty() ? source : staged.data(); }
 };

@@ -12,6 +12,7 @@
 #include "launch/config_file.hpp"
 #include "launch/engine.hpp"
 #include "launch/environment.hpp"
+#include "launch/host_topology.hpp"
 #include "launch/interrupt.hpp"
 #include "launch/output.hpp"
 #include "launch/run_end.hpp"
@@ -157,7 +158,7 @@ void measure(const CommArguments& arguments, const runtime::Json& in_effect, Ses
        .shared_devices = arguments.shared_devices},
       session);
   const CommPlan plan = comm_plan(arguments, choice.on_devices);
-  const Place place = take_place(session, std::nullopt);
+  const Place place = take_place(session, std::nullopt, choice);
   const Engine engine =
       make_engine({.shared_devices = arguments.shared_devices, .quiet = arguments.run.quiet()}, choice, place, session);
   runtime::CommReport report{.header = {.command = kCommCommand,

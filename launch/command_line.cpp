@@ -63,13 +63,14 @@ std::optional<std::string> nearest_name(std::string_view text, const std::vector
 }
 
 po::variables_map parse_arguments(const po::options_description& options, const std::vector<std::string>& arguments,
-                                  std::string_view command) {
+                                  std::string_view command, const std::string& positional) {
   const std::string remedy = fmt::format("see shardscope {} --help", command);
   po::variables_map values;
   try {
     const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
-    const po::positional_options_description none;
-    po::store(po::command_line_parser(arguments).options(options).positional(none).style(style).run(), values);
+    po::positional_options_description words;
+    if (!positional.empty()) words.add(positional.c_str(), -1);
+    po::store(po::command_line_parser(arguments).options(options).positional(words).style(style).run(), values);
     po::notify(values);
   } catch (const po::unknown_option& error) {
     std::vector<std::string> names;

@@ -14,10 +14,11 @@ namespace shardscope::launch {
 
 namespace po = boost::program_options;
 
-/// Arguments of a command to values. Throws UserError for an unknown option (naming the nearest), a value that is not
-/// of the option's type, a missing value, or an argument that belongs to no option.
+/// Arguments of a command to values. positional: the option that words without one belong to; empty: there is none.
+/// Throws UserError for an unknown option (naming the nearest), a value that is not of the option's type, a missing
+/// value, or an argument that belongs to no option.
 po::variables_map parse_arguments(const po::options_description& options, const std::vector<std::string>& arguments,
-                                  std::string_view command);
+                                  std::string_view command, const std::string& positional = "");
 
 /// Help of a command: usage, what it does, options, one example.
 std::string help_text(std::string_view command, std::string_view what_it_does, const po::options_description& options,

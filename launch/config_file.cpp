@@ -145,8 +145,8 @@ UserError Settings::located(const UserError& error) const {
 }
 
 Settings merge_settings(const po::options_description& options, const std::vector<std::string>& arguments,
-                        std::string_view command, const std::vector<Setting>& file) {
-  Settings settings{.values = parse_arguments(options, arguments, command)};
+                        std::string_view command, const std::vector<Setting>& file, const std::string& positional) {
+  Settings settings{.values = parse_arguments(options, arguments, command, positional)};
   std::vector<Setting> taken;
   for (const Setting& setting : file) {
     const auto given = settings.values.find(setting.name);
@@ -159,13 +159,13 @@ Settings merge_settings(const po::options_description& options, const std::vecto
 }
 
 Settings command_settings(const po::options_description& options, const std::vector<std::string>& arguments,
-                          std::string_view command, Session& session) {
-  const po::variables_map typed = parse_arguments(options, arguments, command);
+                          std::string_view command, Session& session, const std::string& positional) {
+  const po::variables_map typed = parse_arguments(options, arguments, command, positional);
   if (typed.count("config") == 0 || typed["help"].as<bool>()) return {.values = typed};
   const auto file = typed["config"].as<std::string>();
   const std::string text =
       session.world.broadcast_text(session.speaks() ? read_settings(file, session) : "", 0, "configuration file");
-  return merge_settings(options, arguments, command, parse_settings(text, file, options));
+  return merge_settings(options, arguments, command, parse_settings(text, file, options), positional);
 }
 
 }  // namespace shardscope::launch

@@ -49,10 +49,11 @@ struct Settings {
 
 /// Command line over file: an option that the command line has is not taken from the file. Throws UserError.
 Settings merge_settings(const po::options_description& options, const std::vector<std::string>& arguments,
-                        std::string_view command, const std::vector<Setting>& file);
+                        std::string_view command, const std::vector<Setting>& file, const std::string& positional = "");
 
-/// The options of a command, from its command line and the file that --config names. Collective. Throws UserError.
+/// The options of a command, from its command line and the file that --config names; positional: as parse_arguments.
+/// Collective. Throws UserError.
 Settings command_settings(const po::options_description& options, const std::vector<std::string>& arguments,
-                          std::string_view command, Session& session);
+                          std::string_view command, Session& session, const std::string& positional = "");
 
 }  // namespace shardscope::launch

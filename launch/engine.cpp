@@ -1,13 +1,12 @@
 #include "launch/engine.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "kernels/base/error.hpp"
 #include "kernels/cuda/backend_options.hpp"
-#include "kernels/cuda/device_choice.hpp"
 #include "parallel/cuda_library.hpp"
 #include "runtime/measure/device_room.hpp"
 #include "runtime/model/weights.hpp"
@@ -17,76 +16,6 @@ namespace shardscope::launch {
 namespace {
 
 using kernels::DType;
-
-/// A rank's view of its host's devices, as the ranks tell each other.
-nlohmann::json view_json(const parallel::World& world, const cuda::DeviceProbe& probe) {
-  const std::optional<std::string> visible = read_environment("CUDA_VISIBLE_DEVICES");
-  nlohmann::json devices = nlohmann::json::array();
-  for (const cuda::DeviceFacts& device : probe.devices) {
-    devices.push_back({{"ordinal", device.ordinal},
-                       {"name", device.name},
-                       {"uuid", device.uuid},
-                       {"pci_bus_id", device.pci_bus_id},
-                       {"compute", {device.compute_major, device.compute_minor}},
-                       {"memory_bytes", device.memory_bytes},
-                       {"multiprocessors", device.multiprocessors},
-                       {"l2_bytes", device.l2_bytes},
-                       {"clock_khz", device.clock_khz},
-                       {"memory_clock_khz", device.memory_clock_khz},
-                       {"memory_bus_bits", device.memory_bus_bits},
-                       {"refusal", device.refusal}});
-  }
-  return {{"host_rank", world.host_rank()},
-          {"visible", visible ? nlohmann::json(*visible) : nlohmann::json(nullptr)},
-          {"why_none", probe.why_none},
-          {"devices", std::move(devices)}};
-}
-
-cuda::DeviceFacts facts_from(const nlohmann::json& device) {
-  return {.ordinal = device.at("ordinal").get<int>(),
-          .name = device.at("name").get<std::string>(),
-          .uuid = device.at("uuid").get<std::string>(),
-          .pci_bus_id = device.at("pci_bus_id").get<std::string>(),
-          .compute_major = device.at("compute").at(0).get<int>(),
-          .compute_minor = device.at("compute").at(1).get<int>(),
-          .memory_bytes = device.at("memory_bytes").get<int64_t>(),
-          .multiprocessors = device.at("multiprocessors").get<int>(),
-          .l2_bytes = device.at("l2_bytes").get<int64_t>(),
-          .clock_khz = device.at("clock_khz").get<int>(),
-          .memory_clock_khz = device.at("memory_clock_khz").get<int>(),
-          .memory_bus_bits = device.at("memory_bus_bits").get<int>(),
-          .refusal = device.at("refusal").get<std::string>()};
-}
-
-struct RankView {
-  cuda::RankDevices choice;
-  std::vector<cuda::DeviceFacts> facts;  // of all devices that it sees
-};
-
-/// Collective: what every rank sees.
-std::vector<RankView> gather_views(parallel::World& world, const cuda::DeviceProbe& probe) {
-  const std::vector<std::string> all = world.all_gather_text(view_json(world, probe).dump(), "visible devices");
-  std::vector<RankView> views;
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    const nlohmann::json view = nlohmann::json::parse(all[rank]);
-    RankView result{.choice = {.host = world.hosts()[rank],
-                               .host_rank = view.at("host_rank").get<int>(),
-                               .visible_devices = std::nullopt,
-                               .devices = {},
-                               .why_none = view.at("why_none").get<std::string>()},
-                    .facts = {}};
-    if (!view.at("visible").is_null()) result.choice.visible_devices = view.at("visible").get<std::string>();
-    for (const nlohmann::json& device : view.at("devices")) {
-      const cuda::DeviceFacts facts = facts_from(device);
-      if (facts.refusal.empty()) {
-        result.choice.devices.push_back({.ordinal = facts.ordinal, .uuid = facts.uuid, .pci_bus_id = facts.pci_bus_id});
-      }
-      result.facts.push_back(facts);
-    }
-    views.push_back(std::move(result));
-  }
-  return views;
-}
 
 /// Of the whole model; what is quantised in blocks has no type of its own for activations.
 bool block_quantised(const runtime::OpenedModel& model) {
@@ -122,11 +51,36 @@ void check_choice(const ModelOptions& options, const runtime::OpenedModel& model
   }
 }
 
-Engine make_cpu_engine(const EngineRequest& request, const Place& place) {
-  Engine engine;
-  engine.backend =
-      kernels::make_cpu_backend({.threads = place.threads, .cores = place.cores, .activations = request.activations});
-  return engine;
+std::unique_ptr<kernels::Backend> cpu_backend(const EngineRequest& request, const Place& place) {
+  return kernels::make_cpu_backend(
+      {.threads = place.threads, .cores = place.cores, .activations = request.activations});
+}
+
+cuda::BackendOptions device_options(const EngineRequest& request, int device, Session& session) {
+  parallel::World& world = session.world;
+  std::vector<int> everyone(static_cast<size_t>(world.size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  return {.device = device,
+          .rank = world.size() > 1 ? world.rank() : -1,
+          .precision = request.precision,
+          .graphs = request.graphs,
+          .wait = [&world, everyone](const std::function<bool()>& ready,
+                                     const char* what) { world.wait(ready, what, everyone); },
+          .look = [&world] { world.look(); }};
+}
+
+/// The backend on that device, and the sums that go with it.
+void start_on_device(Engine& engine, const EngineRequest& request, int device, Session& session) {
+  const parallel::CudaLibrary* library = parallel::cuda_library().library;
+  require(library != nullptr, "devices were chosen without a library for them");
+  engine.backend = library->make_backend(device_options(request, device, session));
+  engine.on_device = [library, backend = engine.backend.get(), shared = request.shared_devices](
+                         parallel::World& of, std::unique_ptr<parallel::Communicator> host,
+                         const parallel::CommunicatorOptions& asked) {
+    parallel::CommunicatorOptions sums = asked;
+    sums.shared_devices = shared;
+    return library->make_communicator(of, std::move(host), *backend, sums);
+  };
 }
 
 Engine make_cuda_engine(const EngineRequest& request, const BackendChoice& choice, Session& session) {
@@ -141,30 +95,18 @@ Engine make_cuda_engine(const EngineRequest& request, const BackendChoice& choic
                 .devices = {},
                 .versions = library->versions()};
   world.progress("taking a device");
+  if (request.moves) {
+    // What a context takes of a device stays taken when its rank has gone on: all are made before free memory is read.
+    for (const int device : request.later_devices) library->memory(device);
+    world.barrier("contexts on all devices");
+  }
   const auto free_bytes = static_cast<double>(library->memory(choice.device).free_bytes);
   const std::vector<double> all = world.all_gather({&free_bytes, 1}, "free memory of the devices");
   for (size_t rank = 0; rank < all.size(); ++rank) {
     engine.devices.push_back({.facts = choice.facts[rank], .free_bytes = static_cast<int64_t>(all[rank])});
   }
-  std::vector<int> everyone(static_cast<size_t>(world.size()));
-  for (size_t rank = 0; rank < everyone.size(); ++rank) everyone[rank] = static_cast<int>(rank);
-  const cuda::BackendOptions backend{
-      .device = choice.device,
-      .rank = world.size() > 1 ? world.rank() : -1,
-      .precision = request.precision,
-      .graphs = request.graphs,
-      .wait = [&world, everyone](const std::function<bool()>& ready,
-                                 const char* what) { world.wait(ready, what, everyone); },
-      .look = [&world] { world.look(); }};
-  engine.reserved_bytes = cuda::reserved_bytes(backend);
-  engine.backend = library->make_backend(backend);
-  engine.on_device = [library, device = engine.backend.get(), shared = request.shared_devices](
-                         parallel::World& of, std::unique_ptr<parallel::Communicator> host,
-                         const parallel::CommunicatorOptions& asked) {
-    parallel::CommunicatorOptions sums = asked;
-    sums.shared_devices = shared;
-    return library->make_communicator(of, std::move(host), *device, sums);
-  };
+  engine.reserved_bytes = cuda::reserved_bytes(device_options(request, choice.device, session));
+  start_on_device(engine, request, choice.device, session);
   return engine;
 }
 
@@ -190,61 +132,13 @@ kernels::Precision precision_of(const ModelOptions& options, const runtime::Open
   return {.activations = activations, .kv = options.kv_dtype.value_or(activations)};
 }
 
-BackendChoice choose_backend(const BackendRequest& request, Session& session) {
-  if (request.kind == BackendKind::kCpu) return {};
-  if (request.kind == BackendKind::kAuto && request.sums_on_hosts) {
-    BackendChoice host;
-    host.why_none = "--allreduce names sums of the cpu backend";
-    return host;
-  }
-  if (request.planned && request.kind == BackendKind::kCuda) {
-    BackendChoice planned;
-    planned.on_devices = true;
-    return planned;
-  }
-  parallel::World& world = session.world;
-  world.progress("looking for devices");
-  const parallel::CudaLibraryResult opened = parallel::cuda_library();
-  cuda::DeviceProbe probe{.why_none = opened.why_none};
-  if (opened.library != nullptr) probe = opened.library->probe(read_environment("CUDA_VISIBLE_DEVICES"));
-  const std::vector<RankView> views = gather_views(world, probe);
-  for (size_t rank = 0; rank < views.size(); ++rank) {
-    const cuda::RankDevices& view = views[rank].choice;
-    if (view.why_none.empty() && !view.devices.empty()) continue;
-    const std::string where = world.size() > 1 ? fmt::format("rank {} on {}: ", rank, view.host) : std::string();
-    const std::string why = view.why_none.empty() ? "no device that can be used" : view.why_none;
-    if (request.kind == BackendKind::kCuda) {
-      throw UserError(fmt::format("{}{}", where, why), "--backend cuda", "or use --backend cpu");
-    }
-    BackendChoice none;
-    none.why_none = where + why;
-    return none;
-  }
-  std::vector<cuda::RankDevices> ranks;
-  for (const RankView& view : views) ranks.push_back(view.choice);
-  const std::vector<int> ordinals =
-      choose_devices(ranks, {.group_size = world.size(), .oversubscribe = request.shared_devices});
-  BackendChoice choice{
-      .on_devices = true, .why_none = {}, .device = ordinals[static_cast<size_t>(world.rank())], .facts = {}};
-  for (size_t rank = 0; rank < views.size(); ++rank) {
-    for (const cuda::DeviceFacts& facts : views[rank].facts) {
-      if (facts.ordinal == ordinals[rank]) choice.facts.push_back(facts);
-    }
-  }
-  require(choice.facts.size() == views.size(), "a device was chosen that nobody has");
-  return choice;
-}
-
-BackendChoice choose_backend(const ModelOptions& options, Session& session) {
-  return choose_backend({.kind = options.backend,
-                         .sums_on_hosts = sums_on_hosts(options.communicator),
-                         .shared_devices = options.shared_devices,
-                         .planned = options.dry_run},
-                        session);
-}
-
 Engine make_engine(const EngineRequest& request, const BackendChoice& choice, const Place& place, Session& session) {
-  Engine engine = choice.on_devices ? make_cuda_engine(request, choice, session) : make_cpu_engine(request, place);
+  Engine engine;
+  if (choice.on_devices) {
+    engine = make_cuda_engine(request, choice, session);
+  } else {
+    engine.backend = cpu_backend(request, place);
+  }
   if (!request.quiet) {
     const std::string why = choice.why_none.empty() ? "" : fmt::format(" (no GPU: {})", choice.why_none);
     session.note(fmt::format("backend: {}{}", engine.backend->description(), why));
@@ -255,17 +149,33 @@ Engine make_engine(const EngineRequest& request, const BackendChoice& choice, co
 
 Engine make_engine(const ModelOptions& options, const runtime::OpenedModel& model, const BackendChoice& choice,
                    const Place& place, Session& session) {
+  return make_engine(engine_request(options, model, choice, session), choice, place, session);
+}
+
+EngineRequest engine_request(const ModelOptions& options, const runtime::OpenedModel& model,
+                             const BackendChoice& choice, const Session& session) {
   check_choice(options, model, choice.on_devices);
-  Engine engine = make_engine({.precision = precision_of(options, model, choice.on_devices),
-                               .graphs = options.graphs,
-                               .shared_devices = options.shared_devices,
-                               .activations = options.activations,
-                               .quiet = options.quiet()},
-                              choice, place, session);
-  if (engine.on_devices() && (options.threads || options.activations != kernels::ActivationMode::kAuto)) {
+  if (choice.on_devices && (options.threads || options.activations != kernels::ActivationMode::kAuto)) {
     session.note("--threads and --cpu-activations are for the cpu backend: not used");
   }
-  return engine;
+  return {.precision = precision_of(options, model, choice.on_devices),
+          .graphs = options.graphs,
+          .shared_devices = options.shared_devices,
+          .activations = options.activations,
+          .quiet = options.quiet()};
+}
+
+void end_backend(Engine& engine) {
+  engine.on_device = {};  // it names the backend
+  engine.backend.reset();
+}
+
+void remake_backend(Engine& engine, const EngineRequest& request, int device, const Place& place, Session& session) {
+  if (engine.on_devices()) {
+    start_on_device(engine, request, device, session);
+  } else {
+    engine.backend = cpu_backend(request, place);
+  }
 }
 
 void refuse_too_large(const runtime::OpenedModel& model, const parallel::ShardPlan& plan,

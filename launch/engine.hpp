@@ -50,6 +50,8 @@ struct BackendChoice {
   std::string why_none;                  // with --backend auto: why there are no devices
   int device = -1;                       // of this rank
   std::vector<cuda::DeviceFacts> facts;  // of each rank's device
+  std::vector<int> ordinals;             // of each rank's device, as this rank numbers it; -1: it does not see it
+  std::vector<int> blind;                // ranks that do not see the devices of all
 };
 struct BackendRequest {  // of a command, with or without a model
   BackendKind kind = BackendKind::kAuto;
@@ -67,10 +69,20 @@ struct EngineRequest {
   bool shared_devices = false;
   kernels::ActivationMode activations = kernels::ActivationMode::kAuto;  // on the CPU
   bool quiet = false;
+  bool moves = false;              // ranks go to other places later (remake_backend)
+  std::vector<int> later_devices;  // then: the devices that this one goes to, as it numbers them
 };
 Engine make_engine(const EngineRequest& request, const BackendChoice& choice, const Place& place, Session& session);
 Engine make_engine(const ModelOptions& options, const runtime::OpenedModel& model, const BackendChoice& choice,
                    const Place& place, Session& session);
+/// What the options ask of it. Throws UserError for those of the other kind of backend; notes those that are not used.
+EngineRequest engine_request(const ModelOptions& options, const runtime::OpenedModel& model,
+                             const BackendChoice& choice, const Session& session);
+
+/// For a rank that goes to another place, between two groups: ends its backend, then makes it anew there, on that
+/// device or on the place's cores.
+void end_backend(Engine& engine);
+void remake_backend(Engine& engine, const EngineRequest& request, int device, const Place& place, Session& session);
 
 /// Throws UserError, which says how much is missing where, unless the shards fit their devices, or this host's memory.
 void refuse_too_large(const runtime::OpenedModel& model, const parallel::ShardPlan& plan,

@@ -12,6 +12,7 @@
 #include "launch/command_line.hpp"
 #include "launch/config_file.hpp"
 #include "launch/engine.hpp"
+#include "launch/host_topology.hpp"
 #include "launch/model_options.hpp"
 #include "launch/output.hpp"
 #include "launch/prompts.hpp"
@@ -353,7 +354,7 @@ int generate_command(Session& session, const std::vector<std::string>& words) {
     print_plan(arguments, model, std::move(requests), precision, session);
     return 0;
   }
-  const Place place = take_place(session, arguments.model.threads);
+  const Place place = take_place(session, arguments.model.threads, choice);
   const Engine engine = make_engine(arguments.model, model, choice, place, session);
   if (session.world.rank() >= arguments.tp) session.world.progress("idle, not in the group");
   if (session.world.rank() < arguments.tp) {

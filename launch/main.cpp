@@ -30,6 +30,9 @@ constexpr CommandEntry kCommands[] = {
     {"bench", "measures one configuration thoroughly", bench_command},
     {"scale", "sweeps tensor-parallel degrees in one launch and measures each", scale_command},
     {"comm", "measures the all-reduce: sizes x ways of summing", comm_command},
+    {"topo", "shows how the GPUs of this node, or of a file, are joined", topo_command},
+    {"compare", "compares two or more topologies", compare_command},
+    {"doctor", "checks launch, host, driver and peer access, and says what to do", doctor_command},
 };
 
 std::string overview() {

@@ -16,7 +16,7 @@ int scale_command(Session& session, const std::vector<std::string>& words) {
           "and memory bandwidth utilisation (MBU), and prints one row per degree and workload.",
       .example = "mpirun -np 4 shardscope scale --model model.gguf --tp 1,2,4 --json report.json",
       .table = runtime::scale_table,
-      .advice = runtime::speedup_advice};
+      .advice = runtime::scale_advice};
   return sweep_command(kind, session, words);
 }
 

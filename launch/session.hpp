@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,18 +12,23 @@
 #include "parallel/world.hpp"
 #include "runtime/measure/sweep.hpp"
 #include "topology/host.hpp"
+#include "topology/near_gpu.hpp"
 
 namespace shardscope::launch {
 
 struct Place {
   topology::HostCpu host;
   int threads = 1;
-  std::vector<int> cores;       // ours
-  bool oversubscribed = false;  // with all ranks at work: more threads than usable cores on this host
+  std::vector<int> cores;             // ours
+  bool oversubscribed = false;        // with all ranks at work: more threads than usable cores on this host
+  std::optional<int> memory_node;     // whose memory is preferred: that of the rank's GPU
+  std::vector<std::string> warnings;  // of all ranks' masks
 };
 
 /// What the first `tp` ranks have of this host, each at its place.
 runtime::GroupPlace group_place(const parallel::World& world, const Place& place, int tp);
+/// What ranks with these cores have of this host.
+runtime::GroupPlace group_place(const Place& place, const std::vector<std::vector<int>>& cores_of_ranks);
 
 /// What a measurement at that place has to say of it.
 std::vector<std::string> place_warnings(const parallel::World& world, const Place& place);
@@ -40,13 +46,17 @@ struct Session {
 
 /// Chooses threads and cores of this rank and binds the process to them, before any thread or large memory exists.
 /// threads: as given, or usable cores of the host / ranks on it, at least 1. A launcher's mask is a hint; without a
-/// launcher the mask is the user's own (taskset) and is kept.
-Place take_place(const Session& session, std::optional<int64_t> threads);
+/// launcher the mask is the user's own (taskset) and is kept. gpus: of each rank of this host, if they work on GPUs:
+/// each rank then gets cores and memory of its GPU's NUMA node, as far as that is known and allowed.
+Place take_place(const Session& session, std::optional<int64_t> threads, std::span<const topology::NearGpu> gpus = {});
 
 using Command = int (*)(Session& session, const std::vector<std::string>& arguments);
 int bench_command(Session& session, const std::vector<std::string>& arguments);
 int comm_command(Session& session, const std::vector<std::string>& arguments);
+int compare_command(Session& session, const std::vector<std::string>& arguments);
+int doctor_command(Session& session, const std::vector<std::string>& arguments);
 int generate_command(Session& session, const std::vector<std::string>& arguments);
 int scale_command(Session& session, const std::vector<std::string>& arguments);
+int topo_command(Session& session, const std::vector<std::string>& arguments);
 
 }  // namespace shardscope::launch

@@ -9,17 +9,20 @@
 #include "launch/config_file.hpp"
 #include "launch/engine.hpp"
 #include "launch/environment.hpp"
+#include "launch/host_topology.hpp"
 #include "launch/interrupt.hpp"
 #include "launch/output.hpp"
 #include "launch/prompts.hpp"
 #include "launch/run_end.hpp"
 #include "launch/sweep_record.hpp"
+#include "launch/workplaces.hpp"
 #include "runtime/report/comparable.hpp"
 #include "runtime/report/document.hpp"
 #include "runtime/report/table.hpp"
 #include "runtime/report/table_text.hpp"
 #include "topology/activity.hpp"
 #include "topology/device_peaks.hpp"
+#include "topology/topology_json.hpp"
 
 namespace shardscope::launch {
 namespace {
@@ -71,7 +74,12 @@ void take_over(SweepArguments& arguments, const runtime::Json& planned, std::vec
   const auto left_out = std::erase_if(earlier.points, [&](const PointResult& point) {
     return std::find(degrees.begin(), degrees.end(), point.tp) == degrees.end();
   });
-  const size_t points = degrees.size() * arguments.sweep.workloads.size();
+  const std::vector<topology::PlacedGroup> groups = arguments.sweep.all_groups();
+  const auto elsewhere = std::erase_if(earlier.points, [&](const PointResult& point) {
+    return std::none_of(groups.begin(), groups.end(),
+                        [&](const topology::PlacedGroup& group) { return group.places == point.places(); });
+  });
+  const size_t points = arguments.sweep.point_count();
   const auto halves = std::count_if(earlier.points.begin(), earlier.points.end(), [](const PointResult& point) {
     return point.status == runtime::PointStatus::kIncomplete;
   });
@@ -83,6 +91,11 @@ void take_over(SweepArguments& arguments, const runtime::Json& planned, std::vec
   if (left_out > 0) {
     earlier.warnings.push_back(fmt::format("{} point{} of {} left out: --tp does not name {} degree", left_out,
                                            left_out == 1 ? "" : "s", file, left_out == 1 ? "its" : "their"));
+  }
+  if (elsewhere > 0) {
+    earlier.warnings.push_back(fmt::format("{} point{} of {} left out: --placement has no group on {} devices",
+                                           elsewhere, elsewhere == 1 ? "" : "s", file,
+                                           elsewhere == 1 ? "its" : "their"));
   }
   const auto any = [&](bool samples) {
     return std::any_of(earlier.points.begin(), earlier.points.end(), [&](const PointResult& point) {
@@ -169,21 +182,27 @@ void measure_recorded(const SweepRecord::Subject& subject, ReportFiles files, st
 }
 
 /// What the backend means for the sweep.
-void use_engine(runtime::SweepOptions& sweep, const Engine& engine, const Session& session, const Place& place) {
+void use_engine(runtime::SweepOptions& sweep, const Engine& engine, const Session& session, const Place& place,
+                const PlacementPlan& plan) {
   sweep.on_device = engine.on_device;
   sweep.emulated = engine.emulated;
   sweep.graphs = engine.graphs;
   sweep.device_free_bytes = engine.free_bytes();
   sweep.device_reserved_bytes = engine.reserved_bytes;
   if (!engine.on_devices()) {
-    sweep.place_of_group = [&session, &place](int tp) { return group_place(session.world, place, tp); };
+    sweep.place_of_group = [&session, &place, &plan](const topology::PlacedGroup& group) {
+      if (plan.seats.empty() || !session.world.one_host()) {
+        return group_place(session.world, place, static_cast<int>(group.places.size()));
+      }
+      std::vector<std::vector<int>> cores;
+      for (const int at : group.places) cores.push_back(plan.seats[static_cast<size_t>(at)].cores);
+      return group_place(place, cores);
+    };
     return;
   }
-  sweep.place_of_group = [&engine](int tp) {
+  sweep.place_of_group = [&engine](const topology::PlacedGroup& placed) {
     runtime::GroupPlace group;
-    for (int rank = 0; rank < tp; ++rank) {
-      group.cache_bytes += engine.devices[static_cast<size_t>(rank)].facts.l2_bytes;
-    }
+    for (const int at : placed.places) group.cache_bytes += engine.devices[static_cast<size_t>(at)].facts.l2_bytes;
     return group;
   };
   // The driver's own figures; the table of data sheets (topology/device_peaks) is chosen by name, which --gpu will do.
@@ -198,7 +217,8 @@ void measure(const SweepKind& kind, SweepArguments& arguments, const runtime::Op
              const BackendChoice& choice, const runtime::Json& in_effect, Session& session) {
   std::optional<ReportFiles> files;
   if (session.speaks()) files.emplace(arguments);
-  const Place place = take_place(session, arguments.model.threads);
+  const std::optional<topology::Topology> topology = host_topology(choice, session);
+  const Place place = take_place(session, arguments.model.threads, choice, topology);
   const topology::ActivityProbe activity(place.cores);
   std::optional<runtime::Tokenizer> tokenizer;
   if (session.speaks() && model.tokenizer) tokenizer.emplace(*model.tokenizer);
@@ -208,28 +228,43 @@ void measure(const SweepKind& kind, SweepArguments& arguments, const runtime::Op
   sweep.valid_vocab = valid_vocabulary(model);
   sweep.tokenizer = tokenizer ? &*tokenizer : nullptr;
   sweep.prompt_ids = real_prompt(arguments, model, session);
-  const Engine engine = make_engine(arguments.model, model, choice, place, session);
-  kernels::Backend& backend = *engine.backend;
-  use_engine(sweep, engine, session, place);
+  const PlacementPlan plan = plan_placements(arguments.placements, sweep.degrees, choice, topology, place, session);
+  sweep.groups = plan.groups;
+  EngineRequest request = engine_request(arguments.model, model, choice, session);
+  request.moves = plan.moves();
+  if (choice.on_devices) {
+    for (const int at : plan.later_places(session.world.rank())) {
+      request.later_devices.push_back(choice.ordinals[static_cast<size_t>(at)]);
+    }
+  }
+  Engine engine = make_engine(request, choice, place, session);
+  use_engine(sweep, engine, session, place, plan);
+  Workplaces workplaces(plan, request, choice, engine, place, session);
+  if (request.moves) sweep.take = [&](const topology::PlacedGroup& group) { return workplaces.take(group); };
   runtime::ReportHeader header{.command = kind.defaults.command,
                                .argv = session.argv,
                                .options = in_effect,
                                .environment = capture_environment(session, place, engine),
+                               .topology = topology ? topology::topology_json(*topology) : runtime::Json(nullptr),
                                .samples = arguments.samples};
   header.environment.peak_gb_per_s = sweep.peaks.gb_per_s;
   header.environment.peak_tflops = sweep.peaks.tflops;
   sweep.free_memory_bytes = free_memory_bytes(header.environment);
   if (!session.speaks()) {
     const InterruptWatch watch([&](const char* signal) { hold_on(signal, session); });
-    run_sweep(session.world, backend, model, sweep, {});
+    run_sweep(session.world, *engine.backend, model, sweep, {});
     session.world.barrier(kEnd);
     return;
   }
   std::vector<std::string> warnings = place_warnings(session.world, place);
   take_over(arguments, report_json(header, model, sweep, {}), warnings, session);
   for (const std::string& warning : warnings) session.note("warning: " + warning);
+  for (const std::string& note : plan.notes) {
+    session.note(fmt::format("note: {}", note));
+    warnings.push_back(note);
+  }
   note_files(*files, arguments, session);
-  measure_recorded({kind, arguments, model, header}, std::move(*files), std::move(warnings), backend, session);
+  measure_recorded({kind, arguments, model, header}, std::move(*files), std::move(warnings), *engine.backend, session);
 }
 
 }  // namespace

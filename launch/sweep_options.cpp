@@ -83,8 +83,11 @@ po::options_description sweep_option_list(const SweepDefaults& defaults) {
       "least {} generations to warm up (or --warmup) and 1 that is measured",
       runtime::kLeastWarmUp);
   po::options_description options("options");
-  options.add_options()                                                                                               //
-      ("tp", po::value<std::string>()->value_name("LIST"), degrees.c_str())                                           //
+  options.add_options()                                                      //
+      ("tp", po::value<std::string>()->value_name("LIST"), degrees.c_str())  //
+      ("placement", po::value<std::string>()->default_value("linear")->value_name("LIST"),
+       "which devices form a group of fewer ranks than there are: linear (the first ranks'), best, worst (by the links "
+       "between them, on a CPU by caches and NUMA nodes); each that shows something of its own is measured")          //
       ("batch", po::value<std::string>()->default_value("1")->value_name("LIST"), "sequences at once")                //
       ("prompt-tokens", po::value<std::string>()->default_value("512")->value_name("LIST"), "tokens of each prompt")  //
       ("output-tokens", po::value<std::string>()->default_value("128")->value_name("LIST"), "tokens generated")       //
@@ -125,6 +128,10 @@ SweepArguments sweep_arguments(const po::variables_map& values, const SweepDefau
   sweep.activations = arguments.model.activations;
   if (values.count("prompt-file") > 0) arguments.prompt_file = values["prompt-file"].as<std::string>();
   arguments.samples = values["samples"].as<bool>();
+  arguments.placements.clear();
+  for (const size_t i : parse_names(values["placement"].as<std::string>(), "--placement", topology::kPlacementNames)) {
+    arguments.placements.push_back(topology::kPlacements[i]);
+  }
   arguments.files = {
       .json = file_named(values, "json"), .csv = file_named(values, "csv"), .resume = file_named(values, "resume")};
   check_files(arguments.files);

@@ -11,6 +11,7 @@
 #include "launch/model_options.hpp"
 #include "launch/session.hpp"
 #include "runtime/measure/sweep.hpp"
+#include "topology/placement.hpp"
 
 namespace shardscope::launch {
 
@@ -35,6 +36,7 @@ struct SweepArguments {
   std::optional<std::string> prompt_file;
   SweepFiles files;
   bool samples = false;
+  std::vector<topology::Placement> placements = {topology::Placement::kLinear};  // ascending, each once
 };
 
 po::options_description sweep_option_list(const SweepDefaults& defaults);

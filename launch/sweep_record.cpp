@@ -178,7 +178,7 @@ std::string SweepRecord::points_text() const {
   });
   const runtime::SweepOptions& sweep = subject_.arguments.sweep;
   const auto measured = static_cast<std::ptrdiff_t>(body_.points.size()) - first_visits;
-  std::string text = fmt::format("{} of {} points", measured, sweep.degrees.size() * sweep.workloads.size());
+  std::string text = fmt::format("{} of {} points", measured, sweep.point_count());
   if (first_visits > 0)
     text += fmt::format(" and the first visit{} of {} more", first_visits == 1 ? "" : "s", first_visits);
   return text;

@@ -177,6 +177,19 @@ void bind_process(const std::vector<int>& cores) {
   check_os(sched_setaffinity(0, bytes, set.get()), "sched_setaffinity", "cores " + core_list_text(cores));
 }
 
+void prefer_memory_of(std::optional<int> numa_node) {
+  const HwlocTopology topology = load_hwloc();
+  if (!topology) return;
+  hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
+  if (nodes == nullptr) return;
+  if (numa_node) hwloc_bitmap_only(nodes, static_cast<unsigned>(*numa_node));
+  // Not strict: hwloc then asks Linux to prefer the node, not to stay there.
+  static_cast<void>(numa_node ? hwloc_set_membind(topology.get(), nodes, HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_BYNODESET)
+                              : hwloc_set_membind(topology.get(), hwloc_topology_get_topology_nodeset(topology.get()),
+                                                  HWLOC_MEMBIND_DEFAULT, HWLOC_MEMBIND_BYNODESET));
+  hwloc_bitmap_free(nodes);
+}
+
 std::string core_list_text(const std::vector<int>& cores) {
   std::vector<int> sorted = cores;
   std::sort(sorted.begin(), sorted.end());

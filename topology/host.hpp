@@ -41,7 +41,11 @@ int64_t cache_bytes_of(const HostCpu& host, const std::vector<int>& cores);
 /// Sets the affinity mask of the calling process. Throws SystemError.
 void bind_process(const std::vector<int>& cores);
 
-/// "0-3,8" for a list of cores.
+/// Memory that the calling thread touches first, and threads that it starts, comes from that NUMA node while there is
+/// some; nullopt: from the node of whoever touches it. Where the kernel refuses, nothing changes: it is a wish.
+void prefer_memory_of(std::optional<int> numa_node);
+
+/// "0-3,8" for a list of cores, or of other numbers.
 std::string core_list_text(const std::vector<int>& cores);
 
 }  // namespace shardscope::topology

@@ -13,6 +13,8 @@ struct NumaNode {
   int id = 0;
   std::vector<int> cores;  // empty: memory alone, or unknown
   std::optional<int64_t> memory_bytes;
+
+  bool operator==(const NumaNode&) const = default;
 };
 
 struct SystemFacts {

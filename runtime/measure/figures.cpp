@@ -181,7 +181,8 @@ void set_speedups(std::vector<PointResult>& points) {
     if (!point.tpot_ms.p50) continue;
     const PointResult* base = &point;
     for (const PointResult& other : points) {
-      if (other.workload == point.workload && other.tpot_ms.p50 && other.tp < base->tp) base = &other;
+      const bool comparable = other.workload == point.workload && other.group.stands_for(point.group.placement);
+      if (comparable && other.tpot_ms.p50 && other.tp < base->tp) base = &other;
     }
     point.tp_base = base->tp;
     point.speedup = *base->tpot_ms.p50 / *point.tpot_ms.p50;

@@ -32,8 +32,8 @@ void set_utilisation(PointResult& point, double nominal_bytes, const GroupPlace&
 /// prefill_tflops_per_s and mfu_prefill of a prefill of `flops` (see prefill_flops) by TTFT p50. Needs `ttft_ms`.
 void set_prefill(PointResult& point, double flops, const Peaks& peaks);
 
-/// speedup = TPOT p50 at the smallest degree that ran / TPOT p50 here, at equal workload; efficiency = speedup x
-/// smallest degree / tp. Sets both on every point that has a TPOT.
+/// speedup = TPOT p50 at the smallest degree that ran / TPOT p50 here, at equal workload and placement; efficiency =
+/// speedup x smallest degree / tp. Sets both on every point that has a TPOT.
 void set_speedups(std::vector<PointResult>& points);
 
 /// Noise::low_ms and high_ms of a point with a TPOT; nullopt while the interval is open.

@@ -61,27 +61,26 @@ Disturbance disturbance_of(std::span<const double> all, size_t stride) {
 
 }  // namespace
 
-GroupMachine::GroupMachine(parallel::World& world, kernels::Backend& backend, const OpenedModel& model,
-                           GroupOptions options)
-    : world_(world), backend_(backend), options_(std::move(options)), own_(options_.workloads.size()) {
+GroupMachine::GroupMachine(parallel::World& world, const OpenedModel& model, GroupOptions options)
+    : world_(world), backend_(*options.work.backend), options_(std::move(options)), own_(options_.workloads.size()) {
   const SweepOptions& sweep = options_.sweep;
   const parallel::ShardPlan plan = plan_shards(shard_dimensions(model.config), options_.tp);
   DecoderOptions shape = decoder_options(options_.workloads, sweep.max_step_tokens, sweep.precision);
   shape.valid_vocab = sweep.valid_vocab;
   // Activations on devices are summed there.
-  const int64_t widest = sweep.on_device ? 0 : largest_all_reduce_floats(model.config, shape);
+  const int64_t widest = options_.work.on_device ? 0 : largest_all_reduce_floats(model.config, shape);
   std::vector<int64_t> decoding, prefill;
   for (const Workload& workload : options_.workloads) {
     decoding.push_back(workload.batch);
     prefill.push_back(std::min(shape.max_step_tokens, workload.batch * workload.prompt_tokens));
   }
-  communicator_ =
-      parallel::make_communicator(world, {.group_size = options_.tp,
-                                          .kind = sweep.communicator,
-                                          .max_floats = std::max(widest, Sampler::max_exchange_floats(shape.slots)),
-                                          .oversubscribed = options_.oversubscribed,
-                                          .on_device = sweep.on_device,
-                                          .message_bytes = all_reduce_bytes(model.config, backend, decoding, prefill)});
+  communicator_ = parallel::make_communicator(
+      world, {.group_size = options_.tp,
+              .kind = sweep.communicator,
+              .max_floats = std::max(widest, Sampler::max_exchange_floats(shape.slots)),
+              .oversubscribed = options_.oversubscribed,
+              .on_device = options_.work.on_device,
+              .message_bytes = all_reduce_bytes(model.config, backend_, decoding, prefill)});
   const auto whole =
       static_cast<double>(planned_memory(model.config, *model.weights, plan, shape, communicator_->rank()).weights);
   if (options_.tell_loading) {
@@ -90,11 +89,11 @@ GroupMachine::GroupMachine(parallel::World& world, kernels::Backend& backend, co
     };
   }
   const double start = now_seconds();
-  decoder_ =
-      std::make_unique<Decoder>(model.config, *model.weights, plan, shape, RankContext{backend, *communicator_, world});
+  decoder_ = std::make_unique<Decoder>(model.config, *model.weights, plan, shape,
+                                       RankContext{backend_, *communicator_, world});
   const double load_seconds = now_seconds() - start;
   sampler_ =
-      std::make_unique<Sampler>(backend, *communicator_, decoder_->vocab_range(), sweep.valid_vocab, shape.slots);
+      std::make_unique<Sampler>(backend_, *communicator_, decoder_->vocab_range(), sweep.valid_vocab, shape.slots);
   for (size_t point = 0; point < options_.workloads.size(); ++point) {
     own_[point].load_seconds = load_seconds;
     const Workload& workload = options_.workloads[point];
@@ -109,7 +108,7 @@ GroupMachine::GroupMachine(parallel::World& world, kernels::Backend& backend, co
 }
 
 GenerationSample GroupMachine::generate(size_t point) {
-  const topology::ActivityProbe* probe = options_.sweep.activity;
+  const topology::ActivityProbe* probe = options_.work.activity;
   const topology::Activity before = probe ? probe->read() : topology::Activity{};
   const double start = now_seconds();
   communicator_->barrier();

@@ -18,6 +18,7 @@ namespace shardscope::runtime {
 
 struct GroupOptions {
   const SweepOptions& sweep;
+  const Workplace& work;
   int tp = 1;
   bool oversubscribed = false;
   std::vector<Workload> workloads;  // the points, by number
@@ -28,7 +29,7 @@ struct GroupOptions {
 class GroupMachine : public Machine {
  public:
   /// Loads the shards. Collective over the group's ranks.
-  GroupMachine(parallel::World& world, kernels::Backend& backend, const OpenedModel& model, GroupOptions options);
+  GroupMachine(parallel::World& world, const OpenedModel& model, GroupOptions options);
 
   GenerationSample generate(size_t point) override;
   void measure_bandwidth(size_t point, bool after) override;

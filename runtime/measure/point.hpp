@@ -1,5 +1,5 @@
-// What a sweep finds at one point, a tensor-parallel degree and a workload. Values only: measured by sweep.cpp and
-// protocol.cpp, derived by figures.cpp and verdicts.cpp, written and read back by runtime/report.
+// What a sweep finds at one point, a group of ranks at its places and a workload. Values only: measured by sweep.cpp
+// and protocol.cpp, derived by figures.cpp and verdicts.cpp, written and read back by runtime/report.
 #pragma once
 
 #include <array>
@@ -12,6 +12,7 @@
 #include "runtime/decoder.hpp"
 #include "runtime/measure/statistics.hpp"
 #include "runtime/measure/traffic.hpp"
+#include "topology/placement.hpp"
 
 namespace shardscope::runtime {
 
@@ -88,6 +89,7 @@ struct TextCost {
 struct PointResult {
   bool emulated = false;  // on stand-ins for devices: its times say nothing
   int tp = 0;
+  topology::PlacedGroup group;  // without places: each rank at its own
   Workload workload;
   PointStatus status = PointStatus::kOk;
   std::string communicator;
@@ -103,7 +105,7 @@ struct PointResult {
   std::optional<double> mfu_prefill;           // that / (tp x dense peak of one rank)
   std::optional<bool> cache_resident;          // what a step reads fits the last-level caches of the group's cores
   bool oversubscribed = false;                 // the group has more threads than cores
-  std::optional<int> tp_base;                  // smallest degree that ran this workload
+  std::optional<int> tp_base;                  // smallest degree that ran this workload in this placement
   std::optional<double> speedup, efficiency;
   int64_t generations = 0;
   std::vector<WarmUp> warm_ups;  // one a visit
@@ -115,6 +117,9 @@ struct PointResult {
   std::vector<RankFigures> ranks;
   std::vector<std::string> verdicts;      // each "word: explanation"
   std::vector<GenerationSample> samples;  // empty where a report was read back without them
+
+  /// [tp] of each rank, where it worked.
+  std::vector<int> places() const { return group.places.empty() ? topology::linear_group(tp).places : group.places; }
 };
 
 }  // namespace shardscope::runtime

@@ -10,6 +10,7 @@ list(APPEND runtime_sources
   measure/residents.cpp
   measure/statistics.cpp
   measure/sweep.cpp
+  measure/sweep_options.cpp
   measure/text_cost.cpp
   measure/traffic.cpp
   measure/verdicts.cpp

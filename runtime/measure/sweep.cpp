@@ -1,7 +1,6 @@
 #include "runtime/measure/sweep.hpp"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include <fmt/format.h>
@@ -26,7 +25,12 @@ class Sweep {
  public:
   Sweep(parallel::World& world, kernels::Backend& backend, const OpenedModel& model, const SweepOptions& options,
         const SweepProgress& progress)
-      : world_(world), backend_(backend), model_(model), options_(options), progress_(progress) {}
+      : world_(world),
+        model_(model),
+        options_(options),
+        progress_(progress),
+        groups_(options.all_groups()),
+        work_{&backend, options.on_device, options.activity} {}
 
   std::vector<PointResult> run() {
     const std::vector<Visit> visits = plan();
@@ -45,17 +49,19 @@ class Sweep {
 
   /// Every rank makes the same plan: what only rank 0 knows is told first.
   std::vector<Visit> plan() {
-    for (const int tp : options_.degrees) {
-      groups_.push_back(group_of(tp));
-      for (const Workload& workload : options_.workloads) places_.push_back({.tp = tp, .workload = workload});
+    for (size_t group = 0; group < groups_.size(); ++group) {
+      group_places_.push_back(place_of(groups_[group]));
+      for (const Workload& workload : options_.workloads) {
+        places_.push_back({.tp = tp_of(group), .group = group, .workload = workload});
+      }
     }
     findings_.resize(places_.size());
     take_over();
     auto free_bytes = static_cast<double>(options_.free_memory_bytes);
     world_.broadcast(std::as_writable_bytes(std::span(&free_bytes, 1)), 0, "this host's memory");
-    VisitPlan plan = plan_visits(places_, options_.protocol.passes(), [&](int tp, const auto& workloads) {
-      if (!options_.device_free_bytes.empty()) return !tightest_device(tp, workloads).lacks();
-      return !world_.one_host() || free_bytes == 0 || needed_bytes(tp, workloads) <= free_bytes;
+    VisitPlan plan = plan_visits(places_, options_.protocol.passes(), [&](const Place& of, const auto& workloads) {
+      if (!options_.device_free_bytes.empty()) return !tightest_device(of, workloads).lacks();
+      return !world_.one_host() || free_bytes == 0 || needed_bytes(of.tp, workloads) <= free_bytes;
     });
     for (const size_t place : plan.refused) refuse(place, free_bytes);
     if (!plan.refused.empty()) tell_points(plan.refused);
@@ -64,31 +70,42 @@ class Sweep {
   }
 
   /// What its ranks have of their hosts. The same on all ranks, since it decides what they wait for.
-  GroupPlace group_of(int tp) const {
-    const GroupPlace mine = options_.place_of_group ? options_.place_of_group(tp) : GroupPlace{};
+  GroupPlace place_of(const topology::PlacedGroup& placed) const {
+    const GroupPlace mine = options_.place_of_group ? options_.place_of_group(placed) : GroupPlace{};
     const std::vector<double> words = {mine.oversubscribed ? 1.0 : 0.0, static_cast<double>(mine.cache_bytes)};
     const std::vector<double> all = world_.all_gather(words, "what the ranks have of their hosts");
     GroupPlace group;
-    for (size_t rank = 0; rank < static_cast<size_t>(tp); ++rank) {
+    for (size_t rank = 0; rank < placed.places.size(); ++rank) {
       group.oversubscribed = group.oversubscribed || all[2 * rank] != 0;
     }
     if (world_.one_host()) group.cache_bytes = static_cast<int64_t>(all[1]);  // else: unknown
     return group;
   }
 
-  const GroupPlace& group_at(int tp) const {
-    const auto found = std::find(options_.degrees.begin(), options_.degrees.end(), tp);
-    return groups_[static_cast<size_t>(found - options_.degrees.begin())];
+  int tp_of(size_t group) const { return static_cast<int>(groups_[group].places.size()); }
+
+  /// In words, where there are several groups of the degree.
+  std::string group_name(size_t group) const {
+    const topology::PlacedGroup& placed = groups_[group];
+    if (options_.groups.empty()) return fmt::format("tp {}", tp_of(group));
+    return fmt::format("tp {} ({}: {})", tp_of(group), name_of(placed.placement),
+                       topology::core_list_text(placed.places));
+  }
+
+  /// Whether an earlier run measured just this, whatever its placement was called.
+  bool is_at(const PointResult& point, const Place& place) const {
+    return point.workload == place.workload && point.places() == groups_[place.group].places;
   }
 
   /// Takes the points of an earlier run over, and tells every rank how far each place is.
   void take_over() {
     for (const PointResult& point : options_.done) {
       for (size_t i = 0; i < places_.size(); ++i) {
-        if (places_[i].tp != point.tp || !(places_[i].workload == point.workload)) continue;
+        if (!is_at(point, places_[i])) continue;
         const bool half = point.status == PointStatus::kIncomplete;
         places_[i].state = half ? PlaceState::kHalf : PlaceState::kDone;
         findings_[i].result = point;
+        findings_[i].result->group = groups_[places_[i].group];
         if (!half) {
           mark_resumed(*findings_[i].result);
           continue;
@@ -113,22 +130,29 @@ class Sweep {
   }
 
   /// The rank whose device has the least room left, or lacks most.
-  DeviceRoom tightest_device(int tp, const std::vector<Workload>& workloads) const {
-    const parallel::ShardPlan plan = plan_shards(shard_dimensions(model_.config), tp);
+  DeviceRoom tightest_device(const Place& of, const std::vector<Workload>& workloads) const {
+    const parallel::ShardPlan plan = plan_shards(shard_dimensions(model_.config), of.tp);
     const DecoderOptions shape = decoder_options(workloads, options_.max_step_tokens, options_.precision);
-    return tightest_room(model_, plan, shape, options_.device_free_bytes, options_.device_reserved_bytes);
+    std::vector<int64_t> free_bytes;  // of each rank's device
+    for (const int place : groups_[of.group].places) {
+      free_bytes.push_back(options_.device_free_bytes[static_cast<size_t>(place)]);
+    }
+    return tightest_room(model_, plan, shape, free_bytes, options_.device_reserved_bytes);
   }
 
   void refuse(size_t index, double free_bytes) {
     const Place& place = places_[index];
-    PointResult point{
-        .emulated = options_.emulated, .tp = place.tp, .workload = place.workload, .status = PointStatus::kOutOfMemory};
-    point.oversubscribed = group_at(place.tp).oversubscribed;
+    PointResult point{.emulated = options_.emulated,
+                      .tp = place.tp,
+                      .group = groups_[place.group],
+                      .workload = place.workload,
+                      .status = PointStatus::kOutOfMemory};
+    point.oversubscribed = group_places_[place.group].oversubscribed;
     point.verdicts.push_back("out_of_memory: " +
                              (options_.device_free_bytes.empty()
                                   ? fmt::format("needs {:.2f} GB, {:.2f} GB are free on this host",
                                                 needed_bytes(place.tp, {place.workload}) * 1e-9, free_bytes * 1e-9)
-                                  : tightest_device(place.tp, {place.workload}).text()));
+                                  : tightest_device(place, {place.workload}).text()));
     findings_[index].result = std::move(point);
   }
 
@@ -148,16 +172,17 @@ class Sweep {
       progress_.tick((static_cast<double>(index) + fraction) / static_cast<double>(visits), doing);
     };
     if (reporting() && progress_.say) {
-      progress_.say(fmt::format("tp {}, {} visit: loading shards, then {} point{}", visit.tp,
+      progress_.say(fmt::format("{}, {} visit: loading shards, then {} point{}", group_name(visit.group),
                                 visit.pass == 0 ? "first" : "second", visit.places.size(),
                                 visit.places.size() == 1 ? "" : "s"));
     }
+    if (options_.take) work_ = options_.take(groups_[visit.group]);
     std::vector<VisitRecord> records;
     std::vector<double> mine;
     std::string communicator;
     parallel::SumChoices choices;
     if (world_.rank() < visit.tp) {
-      GroupMachine machine(world_, backend_, model_, group_options(visit, tick));
+      GroupMachine machine(world_, model_, group_options(visit, tick));
       records = run_visit(machine, options_.protocol, visit.pass, first_visit_counts(visit));
       communicator = machine.communicator_name();
       choices = machine.sum_choices();
@@ -195,21 +220,22 @@ class Sweep {
 
   GroupOptions group_options(const Visit& visit, const std::function<void(double, const std::string&)>& tick) const {
     GroupOptions group{.sweep = options_,
+                       .work = work_,
                        .tp = visit.tp,
-                       .oversubscribed = group_at(visit.tp).oversubscribed,
+                       .oversubscribed = group_places_[visit.group].oversubscribed,
                        .workloads = {},
                        .tell = {},
                        .tell_loading = {}};
     for (const size_t place : visit.places) group.workloads.push_back(places_[place].workload);
     if (!reporting()) return group;
-    group.tell_loading = [tick, tp = visit.tp](double share) {
-      tick(kLoadShare * std::min(share, 1.0), fmt::format("tp {}: loading shards", tp));
+    group.tell_loading = [tick, name = group_name(visit.group)](double share) {
+      tick(kLoadShare * std::min(share, 1.0), fmt::format("{}: loading shards", name));
     };
-    group.tell = [tick, tp = visit.tp, workloads = group.workloads](size_t point, const char* doing, int64_t generation,
-                                                                    double fraction) {
+    group.tell = [tick, name = group_name(visit.group), workloads = group.workloads](
+                     size_t point, const char* doing, int64_t generation, double fraction) {
       const Workload& workload = workloads[point];
       tick(kLoadShare + (1 - kLoadShare) * fraction,
-           fmt::format("tp {}, batch {}, {} + {}: {} {}", tp, workload.batch, workload.prompt_tokens,
+           fmt::format("{}, batch {}, {} + {}: {} {}", name, workload.batch, workload.prompt_tokens,
                        workload.output_tokens, doing, generation));
     };
     return group;
@@ -222,9 +248,10 @@ class Sweep {
     Findings& findings = findings_[index];
     const parallel::ShardPlan plan = plan_shards(shard_dimensions(model_.config), place.tp);
     const DTypeOf dtype_of = [&](WeightId id) { return model_.weights->dtype(id); };
-    const GroupPlace& group = group_at(place.tp);
+    const GroupPlace& group = group_places_[place.group];
     PointResult point{.emulated = options_.emulated,
                       .tp = place.tp,
+                      .group = groups_[place.group],
                       .workload = place.workload,
                       .oversubscribed = group.oversubscribed};
     point.communicator = communicator;
@@ -254,7 +281,7 @@ class Sweep {
     findings.result = std::move(point);
   }
 
-  /// All that is known, in the order of degrees and workloads.
+  /// All that is known, in the order of groups and workloads.
   std::vector<PointResult> points() const {
     std::vector<PointResult> known;
     for (const Findings& findings : findings_) {
@@ -277,11 +304,12 @@ class Sweep {
   }
 
   parallel::World& world_;
-  kernels::Backend& backend_;
   const OpenedModel& model_;
   const SweepOptions& options_;
   const SweepProgress& progress_;
-  std::vector<GroupPlace> groups_;  // of each degree
+  std::vector<topology::PlacedGroup> groups_;
+  std::vector<GroupPlace> group_places_;  // of each group
+  Workplace work_;                        // of this rank, now
   std::vector<Place> places_;
   std::vector<Findings> findings_;  // of each place
   std::vector<std::pair<Workload, TextCost>> text_costs_;
@@ -292,20 +320,6 @@ class Sweep {
 std::vector<PointResult> run_sweep(parallel::World& world, kernels::Backend& backend, const OpenedModel& model,
                                    const SweepOptions& options, const SweepProgress& progress) {
   return Sweep(world, backend, model, options, progress).run();
-}
-
-std::vector<int32_t> prompt_of_length(int64_t length, const std::vector<int32_t>& real, int64_t valid_vocab,
-                                      uint64_t seed, int64_t sequence) {
-  std::vector<int32_t> ids(static_cast<size_t>(length));
-  if (!real.empty()) {
-    for (size_t i = 0; i < ids.size(); ++i) ids[i] = real[i % real.size()];
-    return ids;
-  }
-  std::seed_seq key{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), static_cast<uint32_t>(sequence)};
-  std::mt19937 random(key);
-  // The modulus keeps the ids the same with every standard library; its bias is below valid_vocab / 2^32.
-  for (int32_t& id : ids) id = static_cast<int32_t>(random() % static_cast<uint32_t>(valid_vocab));
-  return ids;
 }
 
 }  // namespace shardscope::runtime

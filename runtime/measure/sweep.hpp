@@ -1,5 +1,6 @@
 // The main measurement: one launch visits tensor-parallel degrees, up and then down; at each the group loads its
-// shards, warms up and measures every workload, while the other ranks sleep. Collective over the whole world; figures
+// shards, warms up and measures every workload, while the other ranks sleep; of one degree there may be groups at
+// different places, one after another. Collective over the whole world; figures
 // end up on rank 0. Leaves printing and files to the caller, rules to protocol.hpp, definitions to figures.hpp.
 #pragma once
 
@@ -19,11 +20,24 @@
 #include "runtime/model/open_model.hpp"
 #include "runtime/text/tokenizer.hpp"
 #include "topology/activity.hpp"
+#include "topology/placement.hpp"
 
 namespace shardscope::runtime {
 
+/// What a rank works with at its place.
+struct Workplace {
+  kernels::Backend* backend = nullptr;
+  parallel::OnDevice on_device;                       // of a backend on devices
+  const topology::ActivityProbe* activity = nullptr;  // of its cores; null: nothing is known
+};
+
 struct SweepOptions {
-  std::vector<int> degrees;         // ascending, each at most the number of ranks
+  std::vector<int> degrees;  // ascending, each at most the number of ranks
+  /// Of each degree, in the order in which they are measured; empty: one of each, all ranks at their own places.
+  std::vector<std::vector<topology::PlacedGroup>> groups;
+  /// Before each visit: brings all ranks to the places where they are while that group works. Collective. Empty: they
+  /// stay where they are.
+  std::function<Workplace(const topology::PlacedGroup& group)> take;
   std::vector<Workload> workloads;  // distinct
   Protocol protocol;
   std::vector<int32_t> prompt_ids;  // a real prompt, cut or repeated to length; empty: random ids
@@ -31,20 +45,23 @@ struct SweepOptions {
   int64_t max_step_tokens = 512;
   kernels::Precision precision;  // of the backend
   parallel::CommunicatorKind communicator = parallel::CommunicatorKind::kAuto;
-  kernels::ActivationMode activations = kernels::ActivationMode::kAuto;  // of the backend, for the report
-  std::function<GroupPlace(int tp)> place_of_group;                      // empty: nothing is known
-  const topology::ActivityProbe* activity = nullptr;                     // of this rank's cores; null: nothing is known
-  int threads = 1;                                                       // of this rank
-  int64_t free_memory_bytes = 0;                                         // on this host, for all its ranks; 0: unknown
-  parallel::OnDevice on_device;                                          // of a backend on devices
-  std::vector<int64_t> device_free_bytes;                                // of each rank's device; empty: no devices
-  int64_t device_reserved_bytes = 0;                                     // of them, what the backend takes for itself
-  bool emulated = false;                                                 // the devices are stand-ins
-  bool graphs = true;                                                    // on devices, for the report
+  kernels::ActivationMode activations = kernels::ActivationMode::kAuto;    // of the backend, for the report
+  std::function<GroupPlace(const topology::PlacedGroup&)> place_of_group;  // empty: nothing is known
+  const topology::ActivityProbe* activity = nullptr;  // of this rank's cores; null: nothing is known
+  int threads = 1;                                    // of this rank
+  int64_t free_memory_bytes = 0;                      // on this host, for all its ranks; 0: unknown
+  parallel::OnDevice on_device;                       // of a backend on devices
+  std::vector<int64_t> device_free_bytes;             // of each place's device; empty: no devices
+  int64_t device_reserved_bytes = 0;                  // of them, what the backend takes for itself
+  bool emulated = false;                              // the devices are stand-ins
+  bool graphs = true;                                 // on devices, for the report
   Peaks peaks;
   const Tokenizer* tokenizer = nullptr;  // on rank 0, to time text; null: the model has none
   /// Of an earlier, interrupted run, on rank 0: not measured again; `incomplete` ones lack their second visit alone.
   std::vector<PointResult> done;
+
+  std::vector<topology::PlacedGroup> all_groups() const;  // by degree, then in their order
+  size_t point_count() const { return all_groups().size() * workloads.size(); }
 };
 
 struct SweepProgress {

@@ -10,10 +10,11 @@
 
 namespace shardscope::runtime {
 
-/// A degree and a workload in a sweep. kHalf: an earlier run made its first visit.
+/// A group of ranks and a workload in a sweep. kHalf: an earlier run made its first visit.
 enum class PlaceState : uint8_t { kOpen, kHalf, kDone };
 struct Place {
   int tp = 0;
+  size_t group = 0;  // which of the sweep's: those of one degree differ by where their ranks work
   Workload workload;
   PlaceState state = PlaceState::kOpen;
 };
@@ -21,6 +22,7 @@ struct Place {
 /// One loading of shards and the places that are measured on them.
 struct Visit {
   int tp = 0;
+  size_t group = 0;
   int pass = 0;
   std::vector<size_t> places;
 };
@@ -30,8 +32,9 @@ struct VisitPlan {
   std::vector<size_t> refused;  // places that fit no memory
 };
 
-/// places: ascending by degree. fits: whether shards of `tp` ranks with room for these workloads fit the memory.
+/// places: those of one group together, ascending by degree. fits: whether shards of the group of that place with room
+/// for these workloads fit the memory.
 VisitPlan plan_visits(const std::vector<Place>& places, int passes,
-                      const std::function<bool(int tp, const std::vector<Workload>&)>& fits);
+                      const std::function<bool(const Place& of, const std::vector<Workload>&)>& fits);
 
 }  // namespace shardscope::runtime

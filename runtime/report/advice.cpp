@@ -10,10 +10,13 @@
 namespace shardscope::runtime {
 namespace {
 
-/// Whether the figures bear a statement: measured whole, without sharing cores, and with a closed interval.
+using topology::Placement;
+
+/// Whether the figures bear a statement: measured whole on what is no stand-in, without sharing cores, and with a
+/// closed interval.
 bool supports_advice(const PointResult& point) {
-  return point.status == PointStatus::kOk && !point.oversubscribed && point.tpot_ms.p50 && point.speedup &&
-         point.efficiency && tpot_interval(point);
+  return point.status == PointStatus::kOk && !point.emulated && !point.oversubscribed && point.tpot_ms.p50 &&
+         point.speedup && point.efficiency && tpot_interval(point);
 }
 
 bool surely_below(const PointResult& point, const PointResult& other) {
@@ -43,9 +46,10 @@ struct Rivals {
   std::vector<int> unjudged;
 };
 
-Rivals rivals_of(const PointResult& base, const std::vector<PointResult>& points) {
+Rivals rivals_of(const PointResult& base, Placement placement, const std::vector<PointResult>& points) {
   Rivals rivals;
   for (const PointResult& other : points) {
+    if (!other.group.stands_for(placement)) continue;
     if (!(other.workload == base.workload) || other.tp <= base.tp || !other.tpot_ms.p50) continue;
     if (supports_advice(other) && is_resumed(other) == is_resumed(base)) {
       rivals.judged.push_back(&other);
@@ -71,12 +75,18 @@ const PointResult* best_of(const PointResult& base, const std::vector<const Poin
   });
 }
 
-/// What can be said of a workload whose smallest degree is `base`; empty: nothing.
-std::string sentence_on(const PointResult& base, const std::vector<PointResult>& points) {
-  const Rivals rivals = rivals_of(base, points);
+std::string workload_text(const Workload& workload) {
+  return fmt::format("At batch {} with {} + {} tokens", workload.batch, workload.prompt_tokens, workload.output_tokens);
+}
+
+/// What can be said of a workload and a placement whose smallest degree is `base`; empty: nothing. placement: with its
+/// name in the sentence, where there are several.
+std::string sentence_on(const PointResult& base, Placement placement, bool named,
+                        const std::vector<PointResult>& points) {
+  const Rivals rivals = rivals_of(base, placement, points);
   if (rivals.judged.empty()) return "";
-  std::string text = fmt::format("At batch {} with {} + {} tokens, ", base.workload.batch, base.workload.prompt_tokens,
-                                 base.workload.output_tokens);
+  std::string text = fmt::format("{}{}, ", workload_text(base.workload),
+                                 named ? fmt::format(" and {} placement", name_of(placement)) : "");
   if (const PointResult* best = best_of(base, rivals.judged)) {
     text += advice_on(base, *best);
     std::vector<int> more;
@@ -103,14 +113,78 @@ std::string sentence_on(const PointResult& base, const std::vector<PointResult>&
   return text;
 }
 
+/// Those that show something of their own: placements for which all rows are the same are one.
+std::vector<Placement> distinct_placements(const std::vector<PointResult>& points) {
+  const auto rows_of = [&](Placement placement) {
+    std::vector<bool> rows;
+    for (const PointResult& point : points) rows.push_back(point.group.stands_for(placement));
+    return rows;
+  };
+  std::vector<Placement> distinct;
+  for (const Placement placement : topology::kPlacements) {
+    const std::vector<bool> rows = rows_of(placement);
+    if (std::find(rows.begin(), rows.end(), true) == rows.end()) continue;
+    const bool same =
+        std::any_of(distinct.begin(), distinct.end(), [&](Placement earlier) { return rows_of(earlier) == rows; });
+    if (!same) distinct.push_back(placement);
+  }
+  return distinct;
+}
+
+/// What the wiring of a degree's devices is worth; empty: worst is not there, or one of the two bears no statement.
+std::string wiring_sentence(const PointResult& best, const std::vector<PointResult>& points) {
+  for (const PointResult& worst : points) {
+    const bool rival = worst.group.stands_for(Placement::kWorst) && worst.tp == best.tp &&
+                       worst.workload == best.workload && !(worst.group == best.group);
+    if (!rival || !supports_advice(worst) || is_resumed(worst) != is_resumed(best)) continue;
+    const std::string where = fmt::format("{}, TP={}", workload_text(best.workload), best.tp);
+    const ClosedInterval slow = *tpot_interval(worst);
+    const ClosedInterval quick = *tpot_interval(best);
+    const std::string devices = fmt::format("devices {}, and {} for the worst", topology::core_list_text(best.places()),
+                                            topology::core_list_text(worst.places()));
+    if (surely_below(best, worst)) {
+      const auto percent = [](double ratio) { return (ratio - 1) * 100; };
+      return fmt::format(
+          "{}: the wiring is worth {:.0f} % ({:.0f} to {:.0f} % within their noise): the best placement "
+          "is that much faster than the worst ({}).",
+          where, percent(*worst.tpot_ms.p50 / *best.tpot_ms.p50), percent(slow.low / quick.high),
+          percent(slow.high / quick.low), devices);
+    }
+    return fmt::format("{}: the best placement is {} the worst{} ({}).", where,
+                       surely_below(worst, best) ? "slower than" : "not faster than",
+                       surely_below(worst, best) ? "" : " beyond the noise", devices);
+  }
+  return "";
+}
+
 }  // namespace
+
+std::vector<std::string> wiring_advice(const std::vector<PointResult>& points) {
+  std::vector<std::string> advice;
+  for (const PointResult& best : points) {
+    if (!best.group.stands_for(Placement::kBest) || !supports_advice(best)) continue;
+    std::string sentence = wiring_sentence(best, points);
+    if (!sentence.empty()) advice.push_back(std::move(sentence));
+  }
+  return advice;
+}
+
+std::vector<std::string> scale_advice(const std::vector<PointResult>& points) {
+  std::vector<std::string> advice = speedup_advice(points);
+  for (std::string& sentence : wiring_advice(points)) advice.push_back(std::move(sentence));
+  return advice;
+}
 
 std::vector<std::string> speedup_advice(const std::vector<PointResult>& points) {
   std::vector<std::string> advice;
+  const std::vector<Placement> placements = distinct_placements(points);
   for (const PointResult& base : points) {
     if (!supports_advice(base) || base.tp_base != base.tp) continue;
-    std::string sentence = sentence_on(base, points);
-    if (!sentence.empty()) advice.push_back(std::move(sentence));
+    for (const Placement placement : placements) {
+      if (!base.group.stands_for(placement)) continue;
+      std::string sentence = sentence_on(base, placement, placements.size() > 1, points);
+      if (!sentence.empty()) advice.push_back(std::move(sentence));
+    }
   }
   return advice;
 }

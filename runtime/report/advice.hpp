@@ -8,10 +8,18 @@
 
 namespace shardscope::runtime {
 
-/// Per workload, the smallest degree from which the fastest cannot be told apart against the smallest that ran, with
-/// the range of the speed-up that their intervals leave. Nothing from points that are not `ok`, whose median has no
-/// closed interval (n < 6), or whose ranks shared cores: those are named as not judged. "Faster" only where the
-/// intervals, widened to hold both visits' medians, do not overlap.
+/// Per workload (and placement, where several were measured), the smallest degree from which the fastest cannot be told
+/// apart against the smallest that ran, with the range of the speed-up that their intervals leave. Nothing from points
+/// that are not `ok`, whose median has no closed interval (n < 6), that were emulated, or whose ranks shared cores:
+/// those are named as not judged. "Faster" only where the intervals, widened to hold both visits' medians, do not
+/// overlap.
 std::vector<std::string> speedup_advice(const std::vector<PointResult>& points);
+
+/// Per workload and degree of which the best and the worst placement were measured apart: what the wiring is worth. Of
+/// points that bear a statement, as above.
+std::vector<std::string> wiring_advice(const std::vector<PointResult>& points);
+
+/// Both.
+std::vector<std::string> scale_advice(const std::vector<PointResult>& points);
 
 }  // namespace shardscope::runtime

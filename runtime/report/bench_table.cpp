@@ -93,9 +93,13 @@ std::string all_reduce_text(const PointResult& point) {
 }
 
 std::string head_line(const PointResult& point) {
-  std::string text = fmt::format("TP {}, batch {}, {} + {} tokens: {} generation{}", point.tp, point.workload.batch,
-                                 point.workload.prompt_tokens, point.workload.output_tokens, point.generations,
-                                 point.generations == 1 ? "" : "s");
+  const topology::PlacedGroup& group = point.group;
+  const bool placed = group.placement != topology::Placement::kLinear || !group.also.empty();
+  const std::string where =
+      placed ? fmt::format(" {} (devices {})", placements_text(group), topology::core_list_text(point.places())) : "";
+  std::string text = fmt::format("TP {}{}, batch {}, {} + {} tokens: {} generation{}", point.tp, where,
+                                 point.workload.batch, point.workload.prompt_tokens, point.workload.output_tokens,
+                                 point.generations, point.generations == 1 ? "" : "s");
   if (!point.communicator.empty()) text += ", all-reduce " + all_reduce_text(point);
   if (point.status == PointStatus::kIncomplete) text += " (first of two visits)";
   return text;

@@ -190,13 +190,14 @@ Continued continue_report(const std::string& file, const Json& planned) {
   const Json report = parse_json(read_text_file(file, kLargestReportBytes), file);
   check_continuable(report, planned, file);
   Continued continued;
-  std::set<std::array<int64_t, 4>> seen;
+  std::set<std::pair<std::array<int64_t, 4>, std::vector<int>>> seen;
   const Json& results = value_at(report, {"results"});
   for (size_t i = 0; i < results.size(); ++i) {
     const std::string where = fmt::format("{}: results[{}]", file, i);
     PointResult point = point_from_json(results[i], where);
     const Workload& workload = point.workload;
-    if (!seen.insert({point.tp, workload.batch, workload.prompt_tokens, workload.output_tokens}).second) {
+    const std::array<int64_t, 4> key = {point.tp, workload.batch, workload.prompt_tokens, workload.output_tokens};
+    if (!seen.insert({key, point.places()}).second) {
       throw UserError("this point stands twice in the report", where, "remove one of them");
     }
     if (is_continuable(point)) continued.points.push_back(std::move(point));

@@ -32,6 +32,8 @@ Row row_of(const PointResult& point, const std::string& model, const std::string
   row.text("status", status_name(point.status));
   row.number("tp", std::optional(point.tp));
   row.number("pp", std::optional(1));
+  row.text("placement", std::string(name_of(point.group.placement)));
+  row.text("devices", fmt::format("{}", fmt::join(point.places(), " ")));
   row.number("batch", std::optional(point.workload.batch));
   row.number("prompt_tokens", std::optional(point.workload.prompt_tokens));
   row.number("output_tokens", std::optional(point.workload.output_tokens));

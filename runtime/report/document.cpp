@@ -201,7 +201,7 @@ Json report_json(const ReportHeader& header, const OpenedModel& model, const Swe
                    {"options", header.options},
                    {"complete", body.complete},
                    {"environment", environment_json(header.environment)},
-                   {"topology", nullptr},
+                   {"topology", header.topology},
                    {"model", model_json(model, options.precision)},
                    {"workload", workload_json(options)},
                    {"protocol", protocol_json(options)},

@@ -21,7 +21,8 @@ struct ReportHeader {
   std::vector<std::string> argv;
   Json options = Json::object();  // every option in effect: name to text, number or truth value
   Environment environment;
-  bool samples = false;  // --samples: keep every generation's raw figures
+  Json topology = nullptr;  // a document shardscope.topology/1, of rank 0's host
+  bool samples = false;     // --samples: keep every generation's raw figures
 };
 
 /// What was measured and said about it.

@@ -121,15 +121,15 @@ Json point_json(const PointResult& point, bool samples) {
   // A run that goes on with the second visit needs those of the first. Points read back may have lost theirs.
   const bool with_samples =
       (samples || point.status == PointStatus::kIncomplete) && (!point.samples.empty() || point.generations == 0);
-  Json devices = Json::array();
-  for (int rank = 0; rank < point.tp; ++rank) devices.push_back(rank);
+  const auto placement_json = [](topology::Placement placement) { return Json(name_of(placement)); };
   const std::optional<TextCost>& text = point.text_cost;
   return {{"kind", point.emulated ? "emulated" : "measured"},
           {"status", status_name(point.status)},
           {"tp", point.tp},
           {"pp", 1},
-          {"placement", nullptr},
-          {"devices", std::move(devices)},
+          {"placement", name_of(point.group.placement)},
+          {"placement_also", list_json(point.group.also, placement_json)},
+          {"devices", point.places()},
           {"batch", point.workload.batch},
           {"prompt_tokens", point.workload.prompt_tokens},
           {"output_tokens", point.workload.output_tokens},

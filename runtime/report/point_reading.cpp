@@ -1,4 +1,6 @@
 // `results[i]` of a report back to a point: the inverse of point_json.cpp, strict in every field.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "parallel/shard_plan.hpp"
@@ -120,6 +122,35 @@ PointStatus status_from(const Field& field) {
   field.refuse(fmt::format("an unknown status (known: {})", known));
 }
 
+topology::Placement placement_from(const Field& field) {
+  for (const topology::Placement placement : topology::kPlacements) {
+    if (field.text() == name_of(placement)) return placement;
+  }
+  field.refuse(fmt::format("an unknown placement (known: {})", fmt::join(topology::kPlacementNames, ", ")));
+}
+
+topology::PlacedGroup group_from(const Field& point, int tp) {
+  topology::PlacedGroup group{.placement = placement_from(point["placement"])};
+  for (const Field& also : point["placement_also"].items()) {
+    const topology::Placement placement = placement_from(also);
+    if (group.stands_for(placement)) also.refuse("a placement that stands here twice");
+    group.also.push_back(placement);
+  }
+  const Field devices = point["devices"];
+  for (const Field& device : devices.items()) {
+    const int place = small_integer(device, 0, parallel::kMaxRanks - 1);
+    if (std::find(group.places.begin(), group.places.end(), place) != group.places.end()) {
+      device.refuse("a device that stands here twice");
+    }
+    group.places.push_back(place);
+  }
+  if (static_cast<int>(group.places.size()) != tp) devices.refuse("not one device for each rank");
+  if (group.placement == topology::Placement::kLinear && group.places != topology::linear_group(tp).places) {
+    devices.refuse("a linear group has the first ranks' devices");
+  }
+  return group;
+}
+
 std::optional<TextCost> text_cost_from(const Field& point) {
   const std::optional<double> there = number_or_null(point["tokenise_ms"]);
   const std::optional<double> back = number_or_null(point["detokenise_ms"]);
@@ -131,8 +162,7 @@ std::optional<TextCost> text_cost_from(const Field& point) {
 /// What PointResult does not keep follows from the rest, or is not measured yet: it must be what we would write.
 void check_derived(const Field& point, const PointResult& read) {
   const Json written = point_json(read, false);
-  for (const char* key :
-       {"kind", "pp", "placement", "devices", "comm_share", "attribution", "loss", "memory_bytes_per_gpu"}) {
+  for (const char* key : {"kind", "pp", "comm_share", "attribution", "loss", "memory_bytes_per_gpu"}) {
     const Field field = point[key];
     const bool same = nlohmann::json(field.value()) == nlohmann::json(written[key]);  // whatever the order of keys
     if (!same) {
@@ -232,6 +262,7 @@ PointResult point_from_json(const Json& document, const std::string& where) {
                                     .waited_share = number_or_null(interference["waited_share"]),
                                     .mhz = number_or_null(interference["lowest_mhz"])},
                     .highest_mhz = number_or_null(interference["highest_mhz"])};
+  point.group = group_from(field, point.tp);
   const Field tp_base = field["tp_base"];
   if (!tp_base.value().is_null()) point.tp_base = small_integer(tp_base, 1, parallel::kMaxRanks);
   const Field unmet = field["unmet"];

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -13,7 +14,7 @@ namespace shardscope::runtime {
 namespace {
 
 /// What goes first when a table is too wide; kNarrowGap: one space between columns instead of two.
-enum class Drop : uint8_t { kPerRank, kTail, kNarrowGap, kPeak, kNever };
+enum class Drop : uint8_t { kPerRank, kTail, kNarrowGap, kPeak, kEfficiency, kNever };
 
 struct Column {
   const char* name;
@@ -69,11 +70,31 @@ const char* mark_of(PointStatus status) {
   return "";
 }
 
+/// "best"; "linear/best" of a row that stands for several, "all" for all that were asked for.
+std::string placement_text(const topology::PlacedGroup& group, size_t asked) {
+  return group.also.size() + 1 == asked ? "all" : placements_text(group);
+}
+
+/// The placements that were asked for.
+std::set<topology::Placement> placements_of(const Points& points) {
+  std::set<topology::Placement> placements;
+  for (const PointResult& point : points) {
+    placements.insert(point.group.placement);
+    placements.insert(point.group.also.begin(), point.group.also.end());
+  }
+  return placements;
+}
+
 /// Which point a row is about.
 std::vector<Column> key_columns(const Points& points) {
   std::vector<Column> columns = {
       {"TP", "", [](const PointResult& p) { return fmt::format("{}{}", p.tp, mark_of(p.status)); }},
       {"batch", "", [](const PointResult& p) { return std::to_string(p.workload.batch); }}};
+  const size_t placements = placements_of(points).size();
+  if (placements > 1) {
+    columns.insert(columns.begin() + 1,
+                   {"place", "", [placements](const PointResult& p) { return placement_text(p.group, placements); }});
+  }
   if (lengths_vary(points)) {
     columns.push_back({"in", "tok", [](const PointResult& p) { return std::to_string(p.workload.prompt_tokens); }});
     columns.push_back({"out", "tok", [](const PointResult& p) { return std::to_string(p.workload.output_tokens); }});
@@ -97,7 +118,8 @@ std::vector<Column> figure_columns(const Points& points) {
     columns.push_back({"MBU", "% peak", [](const PointResult& p) { return percent_text(p.mbu); }, Drop::kPeak});
   }
   columns.push_back({"speedup", "x", speedup_text});
-  columns.push_back({"effic.", "%", [](const PointResult& p) { return percent_text(p.efficiency); }});
+  columns.push_back(
+      {"effic.", "%", [](const PointResult& p) { return percent_text(p.efficiency); }, Drop::kEfficiency});
   return columns;
 }
 
@@ -131,7 +153,7 @@ std::string fitting_table(const Points& points) {
   std::vector<Column> figures = figure_columns(points);
   size_t gap = 2;
   std::string table = layout(points, keys, figures, gap);
-  for (const Drop drop : {Drop::kPerRank, Drop::kTail, Drop::kNarrowGap, Drop::kPeak}) {
+  for (const Drop drop : {Drop::kPerRank, Drop::kTail, Drop::kNarrowGap, Drop::kPeak, Drop::kEfficiency}) {
     if (widest_line(table) <= kTableColumns) break;
     if (drop == Drop::kNarrowGap) gap = 1;
     std::erase_if(figures, [&](const Column& column) { return column.drop == drop; });
@@ -140,10 +162,31 @@ std::string fitting_table(const Points& points) {
   return table;
 }
 
+/// Which devices the placements are, a line a degree, where there are several.
+std::string device_lines(const Points& points) {
+  const size_t placements = placements_of(points).size();
+  if (placements < 2) return "";
+  std::map<int, std::vector<std::string>> lines;  // of each degree
+  for (const PointResult& point : points) {
+    const std::string group =
+        fmt::format("{} {}", placement_text(point.group, placements), topology::core_list_text(point.places()));
+    std::vector<std::string>& line = lines[point.tp];
+    if (std::find(line.begin(), line.end(), group) == line.end()) line.push_back(group);
+  }
+  std::string text;
+  for (const auto& [tp, line] : lines) {
+    if (line.size() > 1) text += wrapped(fmt::format("TP {}: devices of {}", tp, fmt::join(line, "; ")));
+  }
+  return text;
+}
+
 /// The name of a row in a sentence, on one line.
-std::string row_name(const PointResult& point, bool lengths) {
+std::string row_name(const PointResult& point, bool lengths, size_t placements) {
   const Workload& workload = point.workload;
-  std::string name = fmt::format("TP {}, batch {}", point.tp, workload.batch);
+  const std::string placement = placement_text(point.group, placements);
+  const bool told = placements > 1 && placement != "all";
+  std::string name =
+      fmt::format("TP {}{}{}, batch {}", point.tp, told ? " " : "", told ? placement : "", workload.batch);
   if (lengths) name += fmt::format(", {} + {}", workload.prompt_tokens, workload.output_tokens);
   std::replace(name.begin(), name.end(), ' ', kNoBreak);
   return name;
@@ -167,9 +210,10 @@ struct VerdictGroup {
 
 std::vector<VerdictGroup> verdict_groups(const Points& points) {
   const bool lengths = lengths_vary(points);
+  const size_t placements = placements_of(points).size();
   std::vector<VerdictGroup> groups;
   for (const PointResult& point : points) {
-    const std::string row = row_name(point, lengths);
+    const std::string row = row_name(point, lengths, placements);
     for (const std::string& verdict : point.verdicts) {
       const size_t colon = verdict.find(": ");
       const std::string word = verdict.substr(0, colon);
@@ -213,6 +257,7 @@ std::string scale_table(const std::vector<PointResult>& points) {
   if (any(points, [](const PointResult& p) { return p.status == PointStatus::kInvalid; })) {
     text += "! a utilisation over 100 %: see the verdict\n";
   }
+  text += device_lines(points);
   const std::string verdicts = verdict_lines(points);
   return verdicts.empty() ? text : text + "\n" + verdicts;
 }

@@ -5,6 +5,8 @@ list(APPEND runtime_sources
   report/comm_table.cpp
   report/comparable.cpp
   report/csv.cpp
+  report/doctor_json.cpp
+  report/doctor_table.cpp
   report/document.cpp
   report/environment_json.cpp
   report/json_field.cpp

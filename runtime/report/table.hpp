@@ -11,6 +11,9 @@ namespace shardscope::runtime {
 /// Columns aligned: the first left, the others right. `rows` include the header.
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows);
 
+/// "best"; "linear/best" of a group that stands for several placements.
+std::string placements_text(const topology::PlacedGroup& group);
+
 /// One point in a line, as progress: "tp 2, batch 1, 512 + 128 tokens: TTFT 345.2 ms, TPOT 5.08 ms, 132.3 tokens/s".
 std::string point_line(const PointResult& point);
 

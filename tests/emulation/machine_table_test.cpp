@@ -39,9 +39,11 @@ TEST_CASE("machine table: models have the data sheets' bandwidth, and what every
     double gb_per_s;  // data sheet
     double gib;
     int multiprocessors, links;
+    int shared_for_system = 1024;
   };
-  for (const Row& row : {Row{"a100", 2039, 80, 108, 12}, Row{"a100-40gb", 1555, 40, 108, 12},
-                         Row{"h100", 3350, 80, 132, 18}, Row{"h200", 4800, 141, 132, 18}}) {
+  for (const Row& row :
+       {Row{"a100", 2039, 80, 108, 12}, Row{"a100-40gb", 1555, 40, 108, 12}, Row{"h100", 3350, 80, 132, 18},
+        Row{"h200", 4800, 141, 132, 18}, Row{"v100", 900, 16, 80, 6, 0}, Row{"rtx-4090", 1008, 24, 128, 0}}) {
     INFO(row.key);
     const GpuModel* const model = find_model(row.key);
     REQUIRE(model != nullptr);
@@ -53,14 +55,14 @@ TEST_CASE("machine table: models have the data sheets' bandwidth, and what every
     CHECK(model->frame_buffer_bytes > model->memory_bytes);
     CHECK(model->multiprocessors == row.multiprocessors);
     CHECK(model->links == row.links);
-    CHECK(model->shared_bytes_per_multiprocessor == model->most_shared_bytes_per_block + 1024);
+    CHECK(model->shared_bytes_per_multiprocessor == model->most_shared_bytes_per_block + row.shared_for_system);
   }
   CHECK(find_model("h1000") == nullptr);
 }
 
 TEST_CASE("machine table: a node of 1 to 8 equal GPUs is told apart by UUID and bus, and all reach all") {
   for (int gpus = 1; gpus <= 8; ++gpus) {
-    for (const char* key : {"a100", "h200"}) {
+    for (const char* key : {"a100", "h200", "v100", "rtx-4090"}) {
       const MachineTable table = make_table(key, gpus);
       REQUIRE(table.gpus.size() == static_cast<size_t>(gpus));
       CHECK_NOTHROW(check_table(table, "here"));
@@ -126,9 +128,12 @@ TEST_CASE("machine table: the files of broken machines say what they are about")
 
 TEST_CASE("machine table: what is written is read again, whole") {
   std::vector<MachineTable> tables = {make_table("a100", 1), make_table("h200", 8)};
-  for (const char* name : {"h100-degraded", "pcie-loses-writes", "bridge-pairs", "mixed-cloud"}) {
+  for (const char* name : {"h100-degraded", "pcie-loses-writes", "bridge-pairs", "mixed-cloud", "azure-nc-a100-pairs",
+                           "v100-cube-mesh", "rtx-4090-eight", "a100-mesh"}) {
     tables.push_back(read_table(kFolder + name + ".json"));
   }
+  tables.push_back(make_table("v100", 8));
+  tables.back().gpus[3].links[2].hidden = true;
   for (const MachineTable& table : tables) CHECK(parse_table(table_json(table), "again") == table);
 }
 
@@ -148,6 +153,10 @@ TEST_CASE("machine table: every member of a file changes the table, so that none
                                                   {"clock_reasons", {"sw-power-cap"}},
                                                   {"temperature_celsius", 80},
                                                   {"power_milliwatts", 699'000},
+                                                  {"power_limit_milliwatts", 500'000},
+                                                  {"persistence", false},
+                                                  {"cpu_affinity", "0-3,8"},
+                                                  {"failing", {{"nvmlDeviceGetName", "GPU_IS_LOST"}}},
                                                   {"processes", {{{"pid", 7}, {"used_mib", 8}}}}};
   std::set<std::string> seen;
   for (const auto& [name, value] : members) {
@@ -185,6 +194,14 @@ TEST_CASE("machine table: what is wrong in a file is refused in one line that na
       {R"({"gpus": [{"model": "h100", "numa_node": 64}]})", {"gpus[0].numa_node is 64", "from -1 to 63"}},
       {R"({"gpus": [{"model": "h100", "numa_node": 0.0}]})", {"gpus[0].numa_node is 0.0"}},
       {R"({"gpus": [{"model": "h100", "numa_node": 18446744073709551615}]})", {"18446744073709551615", "-1 to 63"}},
+      {R"({"gpus": [{"model": "h100", "cpu_affinity": "0-3,"}]})", {R"(gpus[0].cpu_affinity is "0-3,")", "0-23,48-71"}},
+      {R"({"gpus": [{"model": "h100", "cpu_affinity": "8,0-3"}]})", {"cpu_affinity", "0-23,48-71"}},
+      {R"({"gpus": [{"model": "h100", "cpu_affinity": "3-0"}]})", {"cpu_affinity", "0-23,48-71"}},
+      {R"({"gpus": [{"model": "h100", "cpu_affinity": "0-1024"}]})", {"cpu_affinity", "below 1024"}},
+      {R"({"gpus": [{"model": "h100", "failing": {"nvmlInit": "UNKNOWN"}}]})",
+       {"gpus[0].failing.nvmlInit", "full name"}},
+      {R"({"gpus": [{"model": "h100", "links": [{"to": "switch", "hidden": 1}]}]})",
+       {"gpus[0].links[0].hidden is 1", "true or false"}},
       {R"({"gpus": [{"model": "h100", "mig": 1}]})", {"gpus[0].mig is 1", "true or false"}},
       {R"({"gpus": [{"model": "h100", "fabric": "done"}]})", {R"(fabric is "done")", "in-progress, completed"}},
       {R"({"gpus": [{"model": "a100", "fabric": "completed"}]})", {"gpus[0].fabric has a state", "not-supported"}},

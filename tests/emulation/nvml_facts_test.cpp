@@ -88,6 +88,9 @@ TEST_CASE("fake NVML: figures of the model and of now") {
   CHECK(celsius == 91);
   CHECK(nvmlDeviceGetTemperature(hot, NVML_TEMPERATURE_COUNT, &celsius) == NVML_ERROR_INVALID_ARGUMENT);
   CHECK(number(nvmlDeviceGetPowerUsage, good) == 70'000);
+  CHECK(number(nvmlDeviceGetEnforcedPowerLimit, good) == 700'000);
+  CHECK(nvmlDeviceGetCurrentClocksThrottleReasons(hot, &reasons) == NVML_SUCCESS);
+  CHECK(reasons == (nvmlClocksThrottleReasonHwSlowdown | nvmlClocksThrottleReasonHwThermalSlowdown));
   CHECK(number(nvmlDeviceGetCurrPcieLinkGeneration, slow) == 1);
   CHECK(number(nvmlDeviceGetCurrPcieLinkWidth, slow) == 8);
   CHECK(number(nvmlDeviceGetMaxPcieLinkGeneration, slow) == 5);
@@ -103,6 +106,26 @@ TEST_CASE("fake NVML: figures of the model and of now") {
   CHECK(nodes[1] == 0);
   CHECK(nvmlDeviceGetMemoryAffinity(slow, 0, nodes, NVML_AFFINITY_SCOPE_NODE) == NVML_ERROR_INVALID_ARGUMENT);
   CHECK(nvmlDeviceGetMemoryAffinity(slow, 1, nodes, 2) == NVML_ERROR_INVALID_ARGUMENT);
+}
+
+TEST_CASE("fake NVML: CPUs that are near, and persistence") {
+  MachineTable table = make_table("h100", 2);
+  table.gpus[0].cpu_affinity = "0-1,63,64,129";
+  table.gpus[1].persistence = false;
+  const Nvml nvml(table);
+  unsigned long cpus[3] = {~0ul, ~0ul, ~0ul};
+  CHECK(nvmlDeviceGetCpuAffinityWithinScope(nvml[0], 2, cpus, NVML_AFFINITY_SCOPE_NODE) == NVML_SUCCESS);
+  CHECK(cpus[0] == (3ul | 1ul << 63));
+  CHECK(cpus[1] == 1);
+  CHECK(cpus[2] == ~0ul);  // beyond what the caller gave
+  CHECK(nvmlDeviceGetCpuAffinityWithinScope(nvml[0], 0, cpus, NVML_AFFINITY_SCOPE_NODE) == NVML_ERROR_INVALID_ARGUMENT);
+  CHECK(nvmlDeviceGetCpuAffinityWithinScope(nvml[0], 1, cpus, 2) == NVML_ERROR_INVALID_ARGUMENT);
+  CHECK(nvmlDeviceGetCpuAffinityWithinScope(nvml[1], 1, cpus, NVML_AFFINITY_SCOPE_NODE) == NVML_ERROR_NOT_SUPPORTED);
+  nvmlEnableState_t on{};
+  CHECK(nvmlDeviceGetPersistenceMode(nvml[0], &on) == NVML_SUCCESS);
+  CHECK(on == NVML_FEATURE_ENABLED);
+  CHECK(nvmlDeviceGetPersistenceMode(nvml[1], &on) == NVML_SUCCESS);
+  CHECK(on == NVML_FEATURE_DISABLED);
 }
 
 TEST_CASE("fake NVML: the words for clock reasons are NVML's bits") {
@@ -210,6 +233,31 @@ TEST_CASE("fake NVML: links of bridges lead to the other GPU, those without a br
   CHECK(state(nvml[2], 2) == NVML_FEATURE_DISABLED);
   CHECK(state(nvml[2], 11) == NVML_FEATURE_DISABLED);
   CHECK(state(nvml[2], 12) == failed(NVML_ERROR_INVALID_ARGUMENT));
+}
+
+TEST_CASE("fake NVML: links of a virtual machine are up and lead nowhere that it sees") {
+  MachineTable table = make_table("h200", 2);
+  for (Gpu& gpu : table.gpus) {
+    for (NvLink& link : gpu.links) link.hidden = true;
+  }
+  const Nvml nvml(table);
+  CHECK(state(nvml[0], 0) == NVML_FEATURE_ENABLED);
+  nvmlIntNvLinkDeviceType_t type{};
+  CHECK(nvmlDeviceGetNvLinkRemoteDeviceType(nvml[0], 0, &type) == NVML_SUCCESS);
+  CHECK(type == NVML_NVLINK_DEVICE_TYPE_UNKNOWN);
+  nvmlPciInfo_t pci{};
+  CHECK(nvmlDeviceGetNvLinkRemotePciInfo_v2(nvml[0], 0, &pci) == NVML_SUCCESS);
+  CHECK(pci.bus == 0xFFFF);
+  CHECK(pci.busIdLegacy == std::string("fffffff:ffff:ff"));
+  CHECK(peer(nvml[0], nvml[1], NVML_P2P_CAPS_INDEX_NVLINK) == NVML_P2P_STATUS_OK);
+}
+
+TEST_CASE("fake NVML: links of a V100") {
+  const Nvml nvml(make_table("v100", 1));
+  unsigned version = 0;
+  CHECK(nvmlDeviceGetNvLinkVersion(nvml[0], 5, &version) == NVML_SUCCESS);
+  CHECK(version == NVML_NVLINK_VERSION_2_0);
+  CHECK(state(nvml[0], 6) == failed(NVML_ERROR_INVALID_ARGUMENT));
 }
 
 TEST_CASE("fake NVML: a card without NVLink does not support questions about it") {

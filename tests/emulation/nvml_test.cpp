@@ -52,6 +52,8 @@ std::vector<std::pair<std::string, nvmlReturn_t>> with_handle(nvmlDevice_t devic
       {"nvmlDeviceGetMemoryInfo_v2", nvmlDeviceGetMemoryInfo_v2(device, &memory_v2)},
       {"nvmlDeviceGetMemoryBusWidth", nvmlDeviceGetMemoryBusWidth(device, &u)},
       {"nvmlDeviceGetMemoryAffinity", nvmlDeviceGetMemoryAffinity(device, 1, &mask, NVML_AFFINITY_SCOPE_NODE)},
+      {"nvmlDeviceGetCpuAffinityWithinScope",
+       nvmlDeviceGetCpuAffinityWithinScope(device, 1, &mask, NVML_AFFINITY_SCOPE_SOCKET)},
       {"nvmlDeviceGetClockInfo", nvmlDeviceGetClockInfo(device, NVML_CLOCK_SM, &u)},
       {"nvmlDeviceGetMaxClockInfo", nvmlDeviceGetMaxClockInfo(device, NVML_CLOCK_SM, &u)},
       {"nvmlDeviceGetCurrPcieLinkGeneration", nvmlDeviceGetCurrPcieLinkGeneration(device, &u)},
@@ -72,8 +74,11 @@ std::vector<std::pair<std::string, nvmlReturn_t>> with_handle(nvmlDevice_t devic
       {"nvmlDeviceGetNumaNodeId", nvmlDeviceGetNumaNodeId(device, &u)},
       {"nvmlDeviceGetMigMode", nvmlDeviceGetMigMode(device, &u, &v)},
       {"nvmlDeviceGetCurrentClocksEventReasons", nvmlDeviceGetCurrentClocksEventReasons(device, &reasons)},
+      {"nvmlDeviceGetCurrentClocksThrottleReasons", nvmlDeviceGetCurrentClocksThrottleReasons(device, &reasons)},
       {"nvmlDeviceGetTemperature", nvmlDeviceGetTemperature(device, NVML_TEMPERATURE_GPU, &u)},
       {"nvmlDeviceGetPowerUsage", nvmlDeviceGetPowerUsage(device, &u)},
+      {"nvmlDeviceGetEnforcedPowerLimit", nvmlDeviceGetEnforcedPowerLimit(device, &u)},
+      {"nvmlDeviceGetPersistenceMode", nvmlDeviceGetPersistenceMode(device, &active)},
       {"nvmlDeviceGetCudaComputeCapability", nvmlDeviceGetCudaComputeCapability(device, &i, &j)},
       {"nvmlDeviceGetFieldValues", nvmlDeviceGetFieldValues(device, 1, &field)},
       {"nvmlDeviceGetComputeRunningProcesses_v3", nvmlDeviceGetComputeRunningProcesses_v3(device, &(u = 0), nullptr)},
@@ -136,7 +141,8 @@ TEST_CASE("fake NVML: before nvmlInit nothing works, it is counted, and ends wit
 }
 
 TEST_CASE("fake NVML: every function works with right arguments, and is refused a handle that is none or of before") {
-  const MachineTable table = make_table("h100", 2);
+  MachineTable table = make_table("h100", 2);
+  table.gpus[0].cpu_affinity = "0-3";
   std::vector<nvmlDevice_t> bad = {nullptr};
   {
     const Nvml nvml(table);
@@ -186,6 +192,7 @@ TEST_CASE("fake NVML: a null pointer for an answer is an invalid argument") {
       {"memory 2", nvmlDeviceGetMemoryInfo_v2(gpu, nullptr)},
       {"bus width", nvmlDeviceGetMemoryBusWidth(gpu, nullptr)},
       {"affinity", nvmlDeviceGetMemoryAffinity(gpu, 1, nullptr, NVML_AFFINITY_SCOPE_NODE)},
+      {"affinity of CPUs", nvmlDeviceGetCpuAffinityWithinScope(gpu, 1, nullptr, NVML_AFFINITY_SCOPE_NODE)},
       {"clock", nvmlDeviceGetClockInfo(gpu, NVML_CLOCK_MEM, nullptr)},
       {"max clock", nvmlDeviceGetMaxClockInfo(gpu, NVML_CLOCK_VIDEO, nullptr)},
       {"generation", nvmlDeviceGetCurrPcieLinkGeneration(gpu, nullptr)},
@@ -205,8 +212,11 @@ TEST_CASE("fake NVML: a null pointer for an answer is an invalid argument") {
       {"mig", nvmlDeviceGetMigMode(gpu, &u, nullptr)},
       {"mig 2", nvmlDeviceGetMigMode(gpu, nullptr, &u)},
       {"reasons", nvmlDeviceGetCurrentClocksEventReasons(gpu, nullptr)},
+      {"reasons of before", nvmlDeviceGetCurrentClocksThrottleReasons(gpu, nullptr)},
       {"temperature", nvmlDeviceGetTemperature(gpu, NVML_TEMPERATURE_GPU, nullptr)},
       {"power", nvmlDeviceGetPowerUsage(gpu, nullptr)},
+      {"power limit", nvmlDeviceGetEnforcedPowerLimit(gpu, nullptr)},
+      {"persistence", nvmlDeviceGetPersistenceMode(gpu, nullptr)},
       {"compute", nvmlDeviceGetCudaComputeCapability(gpu, &i, nullptr)},
       {"compute 2", nvmlDeviceGetCudaComputeCapability(gpu, nullptr, &i)},
       {"fields", nvmlDeviceGetFieldValues(gpu, 1, nullptr)},
@@ -277,6 +287,37 @@ TEST_CASE("fake NVML: a table can make each function fail, with each error") {
     const Nvml nvml(table);
     unsigned count = 0;
     CHECK(nvmlDeviceGetCount_v2(&count) == static_cast<nvmlReturn_t>(word.value));
+  }
+  shardscope_fake_nvml_use(nullptr);
+}
+
+TEST_CASE("fake NVML: a table can make each function fail for one GPU alone") {
+  for (const std::string_view function : kNvmlFunctions) {
+    if (!function.starts_with("nvmlDevice") || function == "nvmlDeviceGetCount_v2") continue;
+    INFO(function);
+    MachineTable table = make_table("h100", 2);
+    table.gpus[0].cpu_affinity = table.gpus[1].cpu_affinity = "0-3";
+    table.gpus[1].failing[std::string(function)] = "GPU_IS_LOST";
+    shardscope_fake_nvml_use(&table);
+    REQUIRE(nvmlInit_v2() == NVML_SUCCESS);
+    nvmlDevice_t devices[2] = {};
+    const bool by_index = function == "nvmlDeviceGetHandleByIndex_v2";
+    CHECK(nvmlDeviceGetHandleByIndex_v2(0, &devices[0]) == NVML_SUCCESS);
+    CHECK(nvmlDeviceGetHandleByIndex_v2(1, &devices[1]) == (by_index ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS));
+    const bool by_uuid = function == "nvmlDeviceGetHandleByUUID";
+    CHECK(nvmlDeviceGetHandleByUUID(table.gpus[1].uuid.c_str(), &devices[1]) ==
+          (by_uuid ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS));
+    for (const auto& [name, result] : with_handle(devices[0], devices[0])) {
+      INFO(name);
+      CHECK(result != NVML_ERROR_GPU_IS_LOST);
+    }
+    bool lost = by_index || by_uuid || function == "nvmlDeviceGetHandleByPciBusId_v2";
+    for (const auto& [name, result] : with_handle(devices[1], devices[0])) {
+      if (name != function) CHECK(result != NVML_ERROR_GPU_IS_LOST);
+      lost = lost || (name == function && result == NVML_ERROR_GPU_IS_LOST);
+    }
+    CHECK(lost);
+    CHECK(nvmlShutdown() == NVML_SUCCESS);
   }
   shardscope_fake_nvml_use(nullptr);
 }

@@ -286,6 +286,15 @@ class Resume(WithFolder):
         self.assertEqual([r["tp"] for r in report["results"]], [1])
         self.assertEqual(len([w for w in report["warnings"] if "left out" in w]), 1)
 
+    def test_points_on_devices_that_no_group_has_are_named(self):
+        self.ok(["scale", *TINY, "--tp", "1,2", "--json", self.file], 3)
+        report = json.loads(self.file.read_text())
+        report["results"][1].update({"placement": "worst", "devices": [0, 2]})
+        self.file.write_text(json.dumps(report))
+        done = self.ok(["scale", *TINY, "--tp", "1,2", "--resume", self.file], 3)
+        self.assertIn("1 of 2 points are taken over", text(done.stderr))
+        self.assertRegex(text(done.stderr), "warning: 1 point of .* left out: --placement has no group on its devices")
+
     def test_what_was_measured_otherwise_is_refused(self):
         self.take_apart({1})
         before = self.partial.read_bytes()

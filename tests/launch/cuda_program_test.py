@@ -120,6 +120,7 @@ class Reports(unittest.TestCase):
         self.assertEqual(report["model"]["kv_dtype"], "bf16")
         self.assertIn("emulated", done.stderr.decode())
         self.assertEqual(list(Validator(SCHEMAS["report"]).iter_errors(report)), [])
+        report["topology"] = None  # a document of its own
         self.assertEqual(list(undescribed(report, SCHEMAS["report"], SCHEMAS["report"])), [])
 
     def check_choices(self, results):

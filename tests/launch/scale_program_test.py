@@ -101,6 +101,27 @@ class Scale(unittest.TestCase):
             self.assertAlmostEqual(row["mbu_useful"]["mean"], row["mbu"]["mean"])  # one rank: nothing is replicated
         self.assertTrue(report["model"]["layers_cut"])
 
+    def test_placements_by_caches_and_numa_nodes(self):
+        done = run(["scale", "--model", "tiny", "--placement", "linear,best,worst", "--tp", "1,2", *SHORT, "--threads", "1",
+                    "--json", "-"], 3)
+        report = report_of(done)
+        rows = [(r["tp"], r["placement"], r["placement_also"], r["devices"], r["status"]) for r in report["results"]]
+        self.assertEqual(rows[0], (1, "linear", ["best", "worst"], [0], "ok"))
+        covered = sorted(name for row in rows[1:] for name in (row[1], *row[2]))
+        self.assertEqual(covered, ["best", "linear", "worst"])  # on one cache a single row has all
+        self.assertTrue(all(row[4] == "ok" for row in rows))
+        if len(rows) == 2:
+            self.assertEqual(rows[1][3], [0, 1])
+            self.assertIn("tp 2: linear, best and worst are the same cores of ranks (0-1)", "\n".join(report["warnings"]))
+        whole = report_of(run(["bench", "--model", "tiny", "--placement", "worst", *SHORT, "--json", "-"], 2))
+        self.assertEqual([(r["placement"], r["devices"]) for r in whole["results"]], [("worst", [0, 1])])
+        self.assertNotIn("measured once", "\n".join(whole["warnings"]))
+
+    def test_the_topology_is_in_the_report(self):
+        topology = report_of(run(["scale", "--model", "tiny", *SHORT, "--json", "-"]))["topology"]
+        self.assertEqual(topology["schema"], "shardscope.topology/1")
+        self.assertEqual(topology["source"]["kind"], "probe")
+
     def test_dry_run_plans_any_degree_in_one_process(self):
         for name in ("llama2-13b", "llama-30b-52-heads", "qwen2-7b-28-heads", "smol-135m-9-heads", "mqa-1-kv-head"):
             done = run(["scale", "--model", CASES / "A02-plan-only" / f"{name}.config.json", "--dry-run", "--tp", "1..8",

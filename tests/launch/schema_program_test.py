@@ -90,7 +90,7 @@ def objects_in(schema, path="$"):
 
 class Schemas(unittest.TestCase):
     def test_they_are_schemas_and_require_every_field(self):
-        self.assertEqual(sorted(SCHEMAS), ["comm", "generate", "report", "shards"])
+        self.assertEqual(sorted(SCHEMAS), ["comm", "compare", "doctor", "generate", "report", "shards", "topology"])
         for name, schema in SCHEMAS.items():
             Validator.check_schema(schema)
             self.assertEqual(schema["properties"]["schema"]["const"], schema["title"])
@@ -101,13 +101,16 @@ class Schemas(unittest.TestCase):
     def test_what_they_share_is_the_same(self):
         seen = {}
         for schema in SCHEMAS.values():
-            for name, part in schema["$defs"].items():
+            for name, part in schema.get("$defs", {}).items():
                 self.assertEqual(seen.setdefault(name, part), part, name)
         self.assertIn("model", seen)
 
 
 class Documents(unittest.TestCase):
     def check(self, document, name):
+        if name == "report" and document["topology"] is not None:  # a document of its own
+            self.check(document["topology"], "topology")
+            document = {**document, "topology": None}
         self.assertEqual(errors_of(document, name), [])
         self.assertEqual(list(undescribed(document, SCHEMAS[name], SCHEMAS[name])), [])
         return document
@@ -170,6 +173,23 @@ class Documents(unittest.TestCase):
         self.assertEqual([row["algorithm"] for row in one["rows"]], ["none"] * 3)
         two = self.document(["comm", "--tp", "1,2", *arguments], "comm", 2)
         self.assertEqual(len(two["rows"]), 3 + 2 * 3)
+
+    def test_topo(self):
+        machine = self.document(["topo"], "topology")
+        self.assertEqual(machine["source"], {"kind": "probe", "file": None})
+        for file in sorted((DATA / "topologies").glob("*/*")):
+            done = run(["topo", "--file", file, "--json", "-"])
+            with self.subTest(file=file.name):
+                self.assertIn(done.returncode, (0, 2))
+                if done.returncode == 0:
+                    self.check(json.loads(done.stdout), "topology")
+
+    def test_compare(self):
+        files = [DATA / "topologies/nvidia-smi" / name for name in (
+            "aws-p4-8xa100-sxm4-nv12.txt", "azure-nc96ads-a100-v4-4xa100-pcie-pairs.txt")]
+        document = self.document(["compare", *files], "compare")
+        self.assertEqual(document["files"], [str(file) for file in files])
+        self.assertTrue(document["differences"])
 
     def test_planted_errors_are_found(self):
         report = self.document(["scale", "--model", "tiny", "--samples", *SHORT], "report")

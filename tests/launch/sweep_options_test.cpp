@@ -94,6 +94,14 @@ TEST_CASE("sweep_arguments: the command's protocol unless options say otherwise"
   CHECK(given.seed == 7);
 }
 
+TEST_CASE("sweep_arguments: placements, each once, linear unless others are named") {
+  using topology::Placement;
+  CHECK(arguments_of({}).placements == std::vector{Placement::kLinear});
+  CHECK(arguments_of({"--placement", "worst,best"}).placements == std::vector{Placement::kBest, Placement::kWorst});
+  CHECK(arguments_of({"--placement", "linear,worst,worst"}).placements ==
+        std::vector{Placement::kLinear, Placement::kWorst});
+}
+
 TEST_CASE("sweep_arguments: peaks are unknown unless given") {
   CHECK_FALSE(arguments_of({}).sweep.peaks.gb_per_s);
   CHECK_FALSE(arguments_of({}).sweep.peaks.tflops);
@@ -113,6 +121,8 @@ TEST_CASE("sweep_arguments: values that cannot be are refused by option") {
                                       {"--peak-tflops", "-2"},
                                       {"--peak-tflops", "nan"},
                                       {"--batch", "0"},
+                                      {"--placement", "nearest"},
+                                      {"--placement", ""},
                                       {"--progress", "sometimes"}}) {
     CAPTURE(option, value);
     CHECK_THROWS_AS(arguments_of({option, value}), UserError);

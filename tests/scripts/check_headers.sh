@@ -15,7 +15,7 @@ cuda_flags="-isystem ${cuda_folders[0]}/targets/$(uname -m)-linux/include -isyst
 cuda_flags+=$(printf ' -isystem %s/include' "${cuda_folders[@]}")
 export cuda_flags emulated_flags="-Itests/emulation/device -DSHARDSCOPE_EMULATED -Wno-unknown-pragmas"
 mapfile -d '' -t headers < <(find kernels parallel runtime topology launch tests '(' -name '*.hpp' -o -name '*.cuh' ')' \
-  ! -path 'parallel/cuda/*' ! -path 'topology/nvml*' -print0 | sort -z)
+  ! -path 'parallel/cuda/*' ! -path 'topology/nvml/*' -print0 | sort -z)
 ((${#headers[@]} > 0)) || { echo "check_headers: no headers found" >&2; exit 1; }
 # Twice, so that a missing #pragma once shows too. Tests may convert, as CMake has it.
 printf '%s\0' "${headers[@]}" | xargs -0 -n1 -P "${1:-$(nproc)}" bash -c '

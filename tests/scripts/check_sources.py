@@ -26,7 +26,7 @@ HEADER_OWNERS = (
      re.compile(r"(.*/)?(cuda\w*|cu(blas|rand|sparse|fft|solver|pti)\w*|nccl\w*|nvml\w*|nvToolsExt\w*|driver_types|"
                 r"device_launch_parameters|cooperative_groups\w*)\.h(pp)?$|^(cuda|cub|thrust|cutlass|nvtx3|"
                 r"cooperative_groups)/"),
-     ("kernels/cuda/", "parallel/cuda/", "topology/nvml", "tests/")),
+     ("kernels/cuda/", "parallel/cuda/", "topology/nvml/", "tests/")),
 )
 # What the code may say in some folders only. Strings are emptied and comments gone before the search.
 CODE_OWNERS = (

@@ -17,7 +17,7 @@ GOOD = {
     "kernels/cuda/ptx.cuh": '#pragma once\nvoid g() { asm volatile(""); }\n',
     "kernels/cuda/portable.cuh": "#pragma once\n__shared__ int a[2];\n",
     "topology/host.hpp": '#pragma once\n#include "kernels/base/error.hpp"\n',
-    "topology/nvml_probe.cpp": "#include <nvml.h>\n",
+    "topology/nvml/probe.cpp": "#include <nvml.h>\n",
     "parallel/world.cpp": '#include <mpi.h>\n#include "topology/host.hpp"\n#include "kernels/dtype.hpp"\n',
     "parallel/world.hpp": "#pragma once\n",
     "parallel/cuda/nccl.cpp": "#include <nccl.h>\n",

@@ -1,6 +1,7 @@
 #include "tests/emulation/fakes/machine_table.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <set>
 
@@ -10,103 +11,6 @@
 
 namespace shardscope::emulation {
 namespace {
-
-// Where the numbers are from. Compute capability, shared memory, threads and blocks: CUDA C++ Programming Guide,
-// "Technical Specifications per Compute Capability". Multiprocessors, caches, bus, memory, links: NVIDIA's A100, H100
-// and H200 data sheets and architecture papers; 2 x memory clock x bus / 8 gives their bandwidths (1555, 2039, 3352,
-// 4917 GB/s; the H200 sheet says 4.8 TB/s). Names, clocks, bytes of memory, PCI ids, speeds of links: what drivers were
-// seen to answer in published outputs of deviceQuery, nvidia-smi and PyTorch's device properties; bytes differ a little
-// between drivers.
-constexpr GpuModel kModels[] = {
-    {.key = "a100",
-     .name = "NVIDIA A100-SXM4-80GB",
-     .compute_major = 8,
-     .compute_minor = 0,
-     .multiprocessors = 108,
-     .memory_bytes = 84'974'239'744,
-     .shared_bytes_per_multiprocessor = 164 << 10,
-     .most_shared_bytes_per_block = 163 << 10,
-     .threads_per_multiprocessor = 2048,
-     .blocks_per_multiprocessor = 32,
-     .l2_bytes = 40 << 20,
-     .memory_bus_bits = 5120,
-     .memory_clock_khz = 1'593'000,
-     .clock_khz = 1'410'000,
-     .frame_buffer_bytes = int64_t{81'920} << 20,
-     .links = 12,
-     .link_generation = 3,
-     .link_megabytes_per_second = 25'000,
-     .pcie_generation = 4,
-     .pci_device_id = 0x20B210DE,
-     .pci_subsystem_id = 0x147F10DE,
-     .joins_fabric = false},
-    {.key = "a100-40gb",
-     .name = "NVIDIA A100-SXM4-40GB",
-     .compute_major = 8,
-     .compute_minor = 0,
-     .multiprocessors = 108,
-     .memory_bytes = 42'298'834'944,
-     .shared_bytes_per_multiprocessor = 164 << 10,
-     .most_shared_bytes_per_block = 163 << 10,
-     .threads_per_multiprocessor = 2048,
-     .blocks_per_multiprocessor = 32,
-     .l2_bytes = 40 << 20,
-     .memory_bus_bits = 5120,
-     .memory_clock_khz = 1'215'000,
-     .clock_khz = 1'410'000,
-     .frame_buffer_bytes = int64_t{40'960} << 20,
-     .links = 12,
-     .link_generation = 3,
-     .link_megabytes_per_second = 25'000,
-     .pcie_generation = 4,
-     .pci_device_id = 0x20B010DE,
-     .pci_subsystem_id = 0x134F10DE,
-     .joins_fabric = false},
-    {.key = "h100",
-     .name = "NVIDIA H100 80GB HBM3",
-     .compute_major = 9,
-     .compute_minor = 0,
-     .multiprocessors = 132,
-     .memory_bytes = 85'029'158'912,
-     .shared_bytes_per_multiprocessor = 228 << 10,
-     .most_shared_bytes_per_block = 227 << 10,
-     .threads_per_multiprocessor = 2048,
-     .blocks_per_multiprocessor = 32,
-     .l2_bytes = 50 << 20,
-     .memory_bus_bits = 5120,
-     .memory_clock_khz = 2'619'000,
-     .clock_khz = 1'980'000,
-     .frame_buffer_bytes = int64_t{81'559} << 20,
-     .links = 18,
-     .link_generation = 4,
-     .link_megabytes_per_second = 26'562,
-     .pcie_generation = 5,
-     .pci_device_id = 0x233010DE,
-     .pci_subsystem_id = 0x16C110DE,
-     .joins_fabric = true},
-    {.key = "h200",
-     .name = "NVIDIA H200",
-     .compute_major = 9,
-     .compute_minor = 0,
-     .multiprocessors = 132,
-     .memory_bytes = int64_t{143'156} << 20,
-     .shared_bytes_per_multiprocessor = 228 << 10,
-     .most_shared_bytes_per_block = 227 << 10,
-     .threads_per_multiprocessor = 2048,
-     .blocks_per_multiprocessor = 32,
-     .l2_bytes = 60 << 20,
-     .memory_bus_bits = 6144,
-     .memory_clock_khz = 3'201'000,
-     .clock_khz = 1'980'000,
-     .frame_buffer_bytes = int64_t{143'771} << 20,
-     .links = 18,
-     .link_generation = 4,
-     .link_megabytes_per_second = 26'562,
-     .pcie_generation = 5,
-     .pci_device_id = 0x233510DE,
-     .pci_subsystem_id = 0x18BE10DE,
-     .joins_fabric = true},
-};
 
 // The buses of a DGX A100's and of a DGX H100's GPUs, as their user guides list them.
 constexpr int kAmpereBuses[kMostGpus] = {0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD};
@@ -143,6 +47,13 @@ bool is_like(std::string_view text, std::string_view pattern) {
   });
 }
 
+/// "", or ranges and single CPUs in ascending order.
+bool is_cpu_list(std::string_view text) {
+  const std::vector<int> cpus = cpus_of(text);
+  return text.empty() || (!cpus.empty() && std::is_sorted(cpus.begin(), cpus.end()) &&
+                          std::adjacent_find(cpus.begin(), cpus.end()) == cpus.end());
+}
+
 void check_gpu(const MachineTable& table, size_t index, const std::string& where) {
   const Gpu& gpu = table.gpus[index];
   const auto name = [&](std::string_view member) { return fmt::format("gpus[{}].{}", index, member); };
@@ -165,6 +76,10 @@ void check_gpu(const MachineTable& table, size_t index, const std::string& where
     if (link.to != NvLink::kSwitch && !another) {
       contradict(fmt::format("{} leads to {}", name("links"), link.to), where, "use \"switch\" or another GPU's index");
     }
+  }
+  if (!is_cpu_list(gpu.cpu_affinity)) {
+    contradict(fmt::format("{} is \"{}\"", name("cpu_affinity"), gpu.cpu_affinity), where,
+               "list CPUs below 1024 as 0-23,48-71, or give \"\" for a driver that does not tell");
   }
   if (gpu.pcie_generation > gpu.model->pcie_generation) {
     contradict(fmt::format("{} is {}", name("pcie_generation"), gpu.pcie_generation), where,
@@ -219,16 +134,23 @@ void check_pair(const MachineTable& table, size_t a, size_t b, const std::string
 
 }  // namespace
 
-const GpuModel* find_model(std::string_view key) {
-  const auto* const found =
-      std::find_if(std::begin(kModels), std::end(kModels), [&](const GpuModel& model) { return model.key == key; });
-  return found == std::end(kModels) ? nullptr : found;
-}
-
-std::string model_keys() {
-  std::string keys;
-  for (const GpuModel& model : kModels) keys += fmt::format("{}{}", keys.empty() ? "" : ", ", model.key);
-  return keys;
+std::vector<int> cpus_of(std::string_view text) {
+  constexpr int kMostCpus = 1024;
+  std::vector<int> cpus;
+  const char* at = text.data();
+  const char* const end = text.data() + text.size();
+  while (at != end) {
+    int first = 0;
+    std::from_chars_result read = std::from_chars(at, end, first);
+    int last = first;
+    if (read.ec == std::errc{} && read.ptr != end && *read.ptr == '-') read = std::from_chars(read.ptr + 1, end, last);
+    if (read.ec != std::errc{} || first < 0 || last < first || last >= kMostCpus) return {};
+    for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
+    at = read.ptr;
+    if (at == end) return cpus;
+    if (*at != ',' || ++at == end) return {};
+  }
+  return cpus;
 }
 
 MachineTable make_table(std::string_view key, int gpus) {

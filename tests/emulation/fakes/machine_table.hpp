@@ -22,7 +22,7 @@ struct GpuModel {
   int compute_minor = 0;
   int multiprocessors = 0;
   int64_t memory_bytes = 0;                     // all of it, as cudaMemGetInfo gives it
-  int64_t shared_bytes_per_multiprocessor = 0;  // of which each block takes 1 KiB for the system
+  int64_t shared_bytes_per_multiprocessor = 0;  // of which each block takes 1 KiB for the system, from Ampere on
   int64_t most_shared_bytes_per_block = 0;      // after asking
   int threads_per_multiprocessor = 0;
   int blocks_per_multiprocessor = 0;
@@ -40,17 +40,19 @@ struct GpuModel {
   bool joins_fabric = false;  // a fabric manager has to admit it before NVLink works, and NVML says how far that is
 };
 
-/// "a100" (80 GB), "a100-40gb", "h100" (80 GB) and "h200", all SXM; nullptr if there is none with that key.
+/// "a100" (80 GB), "a100-40gb", "h100" (80 GB), "h200" and "v100" (16 GB), all SXM, and "rtx-4090"; nullptr if there is
+/// none with that key.
 const GpuModel* find_model(std::string_view key);
-/// The keys, for messages: "a100, a100-40gb, h100, h200".
+/// The keys, for messages: "a100, a100-40gb, h100, h200, v100, rtx-4090".
 std::string model_keys();
 
 /// One NVLink of a GPU.
 struct NvLink {
   static constexpr int kSwitch = -1;
 
-  int to = kSwitch;    // the GPU at the other end, or an NVSwitch
-  bool active = true;  // false: trained down or broken
+  int to = kSwitch;     // the GPU at the other end, or an NVSwitch
+  bool active = true;   // false: trained down or broken
+  bool hidden = false;  // NVML does not tell where it leads: GPUs passed to a virtual machine
 
   bool operator==(const NvLink&) const = default;
 };
@@ -81,7 +83,11 @@ struct Gpu {
   uint64_t clock_reasons = 0;  // why clocks are not higher: the bits of NVML's "clocks event reasons"
   int temperature_celsius = 34;
   int power_milliwatts = 70'000;
+  int power_limit_milliwatts = 700'000;
+  bool persistence = true;   // the driver stays initialised while nobody uses the GPU
+  std::string cpu_affinity;  // "0-23,48-71": CPUs that are near; empty: the driver does not tell
   std::vector<GpuProcess> processes;
+  std::map<std::string, std::string> failing;  // as MachineTable's, for this GPU alone
 
   bool operator==(const Gpu&) const = default;
 };
@@ -118,6 +124,9 @@ MachineTable read_table(const std::string& file);
 
 /// The JSON of a whole table: parse_table gives the same table again.
 std::string table_json(const MachineTable& table);
+
+/// The CPUs of a list like "0-23,48-71"; none where it is no list, or names CPUs from 1024 on.
+std::vector<int> cpus_of(std::string_view text);
 
 /// Throws UserError, naming `where`, for a table that contradicts itself.
 void check_table(const MachineTable& table, const std::string& where);

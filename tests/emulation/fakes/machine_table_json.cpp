@@ -112,11 +112,11 @@ Json parsed(std::string_view text, const std::string& file) {
   }
 }
 
-/// {"to": "switch", "count": 18, "active": false}
+/// {"to": "switch", "count": 18, "active": false, "hidden": true}
 std::vector<NvLink> links_from(const Value& value, int gpus) {
   std::vector<NvLink> links;
   for (const Value& entry : value.items(0, 32)) {
-    entry.with_keys({"to", "count", "active"});
+    entry.with_keys({"to", "count", "active", "hidden"});
     NvLink link;
     const Value to = entry["to"];
     if (to.json() != "switch") {
@@ -124,17 +124,33 @@ std::vector<NvLink> links_from(const Value& value, int gpus) {
       link.to = to.integer(0, gpus - 1);
     }
     if (entry.has("active")) link.active = entry["active"].boolean();
+    if (entry.has("hidden")) link.hidden = entry["hidden"].boolean();
     const int count = entry.has("count") ? entry["count"].integer(1, 32) : 1;
     links.insert(links.end(), static_cast<size_t>(count), link);
   }
   return links;
 }
 
+/// {"nvmlDeviceGetP2PStatus": "NOT_SUPPORTED"}
+std::map<std::string, std::string> failing_from(const Value& failing) {
+  std::map<std::string, std::string> errors;
+  if (!failing.json().is_object()) failing.refuse("an object: {\"nvmlDeviceGetP2PStatus\": \"NOT_SUPPORTED\"}");
+  for (const auto& [function, error] : failing.json().items()) {
+    const Value value = failing[function.c_str()];
+    if (std::find(std::begin(kNvmlFunctions), std::end(kNvmlFunctions), function) == std::end(kNvmlFunctions)) {
+      value.refuse("a function that the stand-in for NVML has, by its full name");
+    }
+    errors[function] = word_of(kNvmlErrorWords, value.word(kNvmlErrorWords));
+  }
+  return errors;
+}
+
 /// The `index`th GPU; what is not said is as in make_table.
 Gpu gpu_from(const Value& value, int index, int gpus) {
   value.with_keys({"model", "uuid", "pci_bus_id", "numa_node", "links", "pcie_generation", "pcie_width", "mig",
                    "fabric", "clock_khz", "memory_clock_khz", "clock_reasons", "temperature_celsius",
-                   "power_milliwatts", "processes"});
+                   "power_milliwatts", "power_limit_milliwatts", "persistence", "cpu_affinity", "processes",
+                   "failing"});
   const Value model = value["model"];
   if (!model.json().is_string() || find_model(model.text()) == nullptr) model.refuse("one of " + model_keys());
   Gpu gpu = make_table(model.text(), index + 1).gpus.back();
@@ -147,7 +163,7 @@ Gpu gpu_from(const Value& value, int index, int gpus) {
   if (value.has("mig")) gpu.mig = value["mig"].boolean();
   if (value.has("fabric")) gpu.fabric = value["fabric"].word(kFabricWords);
   if (value.has("clock_khz")) gpu.clock_khz = value["clock_khz"].integer(1, 10'000'000);
-  if (value.has("memory_clock_khz")) gpu.memory_clock_khz = value["memory_clock_khz"].integer(1, 10'000'000);
+  if (value.has("memory_clock_khz")) gpu.memory_clock_khz = value["memory_clock_khz"].integer(1, 20'000'000);
   if (value.has("clock_reasons")) {
     for (const Value& reason : value["clock_reasons"].items(0, std::size(kClockReasonWords))) {
       gpu.clock_reasons |= reason.word(kClockReasonWords);
@@ -155,6 +171,12 @@ Gpu gpu_from(const Value& value, int index, int gpus) {
   }
   if (value.has("temperature_celsius")) gpu.temperature_celsius = value["temperature_celsius"].integer(0, 150);
   if (value.has("power_milliwatts")) gpu.power_milliwatts = value["power_milliwatts"].integer(0, 2'000'000);
+  if (value.has("power_limit_milliwatts")) {
+    gpu.power_limit_milliwatts = value["power_limit_milliwatts"].integer(1, 2'000'000);
+  }
+  if (value.has("persistence")) gpu.persistence = value["persistence"].boolean();
+  if (value.has("cpu_affinity")) gpu.cpu_affinity = value["cpu_affinity"].text();
+  if (value.has("failing")) gpu.failing = failing_from(value["failing"]);
   if (value.has("processes")) {
     for (const Value& process : value["processes"].items(0, 64)) {
       process.with_keys({"pid", "used_mib"});
@@ -194,7 +216,8 @@ Json links_json(const std::vector<NvLink>& links) {
     size_t end = begin;
     while (end < links.size() && links[end] == links[begin]) ++end;
     const Json to = links[begin].to == NvLink::kSwitch ? Json("switch") : Json(links[begin].to);
-    runs.push_back({{"to", to}, {"count", end - begin}, {"active", links[begin].active}});
+    runs.push_back(
+        {{"to", to}, {"count", end - begin}, {"active", links[begin].active}, {"hidden", links[begin].hidden}});
     begin = end;
   }
   return runs;
@@ -234,6 +257,10 @@ Json gpu_json(const Gpu& gpu) {
           {"clock_reasons", reasons},
           {"temperature_celsius", gpu.temperature_celsius},
           {"power_milliwatts", gpu.power_milliwatts},
+          {"power_limit_milliwatts", gpu.power_limit_milliwatts},
+          {"persistence", gpu.persistence},
+          {"cpu_affinity", gpu.cpu_affinity},
+          {"failing", gpu.failing},
           {"processes", processes}};
 }
 
@@ -265,17 +292,7 @@ MachineTable parse_table(std::string_view json, const std::string& file) {
     table.cuda_driver_version = root["cuda_driver_version"].integer(0, 99'990);
   }
   if (root.has("driver_version")) table.driver_version = root["driver_version"].text();
-  if (root.has("failing")) {
-    const Value failing = root["failing"];
-    if (!failing.json().is_object()) failing.refuse("an object: {\"nvmlDeviceGetP2PStatus\": \"NOT_SUPPORTED\"}");
-    for (const auto& [function, error] : failing.json().items()) {
-      const Value value = failing[function.c_str()];
-      if (std::find(std::begin(kNvmlFunctions), std::end(kNvmlFunctions), function) == std::end(kNvmlFunctions)) {
-        value.refuse("a function that the stand-in for NVML has, by its full name");
-      }
-      table.failing[function] = word_of(kNvmlErrorWords, value.word(kNvmlErrorWords));
-    }
-  }
+  if (root.has("failing")) table.failing = failing_from(root["failing"]);
   check_table(table, file);
   return table;
 }

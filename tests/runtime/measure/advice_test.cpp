@@ -88,6 +88,9 @@ TEST_CASE("speedup_advice: nothing from few samples, shared cores, or points tha
   SECTION("shared cores") {
     points[spoiled].oversubscribed = true;
   }
+  SECTION("emulated") {
+    points[spoiled].emulated = true;
+  }
   SECTION("impossible") {
     points[spoiled].status = PointStatus::kInvalid;
   }
@@ -116,4 +119,49 @@ TEST_CASE("speedup_advice: no claim within the noise, nor within the shift betwe
   REQUIRE(speedup_advice(with_speedups(apart)) != none);
   apart[1].noise.high_ms = 5.05;  // as the visits' medians would have it
   CHECK(speedup_advice(with_speedups(apart)) == none);
+}
+
+namespace {
+
+using shardscope::topology::Placement;
+
+/// A base, both placements of two devices, and all of four.
+std::vector<PointResult> two_placements(double best_ms, double worst_ms) {
+  std::vector<PointResult> points = {a_point(1, 9.9), a_point(2, best_ms), a_point(2, worst_ms), a_point(4, 3.9)};
+  points[0].group = {.placement = Placement::kBest, .also = {Placement::kWorst}, .places = {0}};
+  points[1].group = {.placement = Placement::kBest, .places = {0, 1}};
+  points[2].group = {.placement = Placement::kWorst, .places = {0, 2}};
+  points[3].group = {.placement = Placement::kBest, .also = {Placement::kWorst}, .places = {0, 1, 2, 3}};
+  return with_speedups(points);
+}
+
+}  // namespace
+
+TEST_CASE("speedup_advice: a sentence for each placement that shows something of its own") {
+  const Sentences advice = speedup_advice(two_placements(4.9, 7.9));
+  REQUIRE(advice.size() == 2);
+  CHECK(advice[0].rfind("At batch 1 with 8 + 4 tokens and best placement, TP=4 is 2.50x faster than TP=1", 0) == 0);
+  CHECK(advice[1].rfind("At batch 1 with 8 + 4 tokens and worst placement, TP=4 is 2.50x faster than TP=1", 0) == 0);
+  std::vector<PointResult> same = {a_point(1, 9.9), a_point(2, 4.9)};
+  for (PointResult& point : same) point.group.also = {Placement::kBest, Placement::kWorst};
+  const Sentences one = speedup_advice(with_speedups(same));
+  REQUIRE(one.size() == 1);
+  CHECK(one[0].rfind("At batch 1 with 8 + 4 tokens, TP=2 is", 0) == 0);
+}
+
+TEST_CASE("wiring_advice: what the wiring is worth, where it is more than noise") {
+  CHECK(wiring_advice(two_placements(4.9, 7.4)) ==
+        Sentences{"At batch 1 with 8 + 4 tokens, TP=2: the wiring is worth 50 % (45 to 55 % within their noise): the "
+                  "best placement is that much faster than the worst (devices 0-1, and 0,2 for the worst)."});
+  CHECK(wiring_advice(two_placements(4.9, 5.0)) ==
+        Sentences{"At batch 1 with 8 + 4 tokens, TP=2: the best placement is not faster than the worst beyond the "
+                  "noise (devices 0-1, and 0,2 for the worst)."});
+  CHECK(wiring_advice(two_placements(7.4, 4.9)) ==
+        Sentences{"At batch 1 with 8 + 4 tokens, TP=2: the best placement is slower than the worst (devices 0-1, and "
+                  "0,2 for the worst)."});
+  CHECK(wiring_advice(with_speedups({a_point(1, 9.9), a_point(2, 4.9)})).empty());
+  std::vector<PointResult> points = two_placements(4.9, 7.4);
+  points[2].oversubscribed = true;
+  CHECK(wiring_advice(points).empty());
+  CHECK(scale_advice(two_placements(4.9, 7.4)).size() == 3);
 }

@@ -274,6 +274,19 @@ TEST_CASE("continue_report: a run with other options is refused, and the first d
   CHECK(contains(why, "use the same model and options"));
 }
 
+TEST_CASE("continue_report: points of one degree differ by where their ranks worked") {
+  ReportBody body{.points = {test::a_point(2, 5), test::a_point(2, 6)}};
+  body.points[1].group = {.placement = topology::Placement::kWorst, .places = {0, 2}};
+  const ScratchFile file(document_text(a_report(an_options(), body)));
+  const Continued continued = continue_report(file.path(), a_report());
+  REQUIRE(continued.points.size() == 2);
+  CHECK(continued.points[0].group == topology::linear_group(2));
+  CHECK(continued.points[1].group == body.points[1].group);
+  body.points.push_back(test::a_point(2, 7));
+  body.points[2].group = {.placement = topology::Placement::kBest, .places = {0, 1}};  // where linear is
+  CHECK(contains(refusal(document_text(a_report(an_options(), body))), "results[2]"));
+}
+
 TEST_CASE("continue_report: a point that stands twice is refused") {
   const ReportBody body{.points = {{.tp = 1}, {.tp = 1}}};
   CHECK(contains(refusal(document_text(a_report(an_options(), body))), "results[1]"));

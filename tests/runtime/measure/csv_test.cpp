@@ -8,7 +8,8 @@ using namespace shardscope::runtime;
 namespace {
 
 const std::string kHeader =
-    "host,model,kind,status,tp,pp,batch,prompt_tokens,output_tokens,generations,ttft_ms_p50,ttft_ms_p50_low,"
+    "host,model,kind,status,tp,pp,placement,devices,batch,prompt_tokens,output_tokens,generations,ttft_ms_p50,ttft_ms_"
+    "p50_low,"
     "ttft_ms_p50_high,tpot_ms_p50,tpot_ms_p50_low,tpot_ms_p50_high,tpot_ms_p95,tpot_ms_p99,tpot_ms_mean,"
     "tpot_ms_stddev,itl_ms_p50,itl_ms_p99,latency_ms_p50,throughput_tokens_per_s,requests_per_s,mbu_nominal,mbu_min,"
     "mbu_mean,mbu_max,mbu_achievable_min,mbu_achievable_mean,mbu_achievable_max,mbu_useful_min,mbu_useful_mean,"
@@ -16,6 +17,7 @@ const std::string kHeader =
 
 PointResult known_point() {
   PointResult point{.tp = 2, .workload = {.batch = 3, .prompt_tokens = 512, .output_tokens = 128}};
+  point.group = {.placement = shardscope::topology::Placement::kWorst, .places = {0, 2}};
   point.status = PointStatus::kInvalid;
   point.generations = 80;
   point.ttft_ms.p50 = 345.25;
@@ -49,7 +51,8 @@ TEST_CASE("points_csv: the header alone where there is no point") {
 TEST_CASE("points_csv: shortest numbers, empty cells for what is unknown or not supported, quotes where needed") {
   CHECK(points_csv({known_point()}, "tiny, cut", "alpha") ==
         kHeader +
-            "alpha,\"tiny, cut\",measured,invalid,2,1,3,512,128,80,345.25,340,,5.08,5,5.2,6,,5.1,0.1,5,9.5,1000000000,"
+            "alpha,\"tiny, cut\",measured,invalid,2,1,worst,0 "
+            "2,3,512,128,80,345.25,340,,5.08,5,5.2,6,,5.1,0.1,5,9.5,1000000000,"
             "0.3333333333333333,1e-07,0.5,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,false,0.25,1.5,0.75,0.02,-0.01,"
             "\"noise: wide, very; invalid: a \"\"peak\"\"\"\r\n");
 }
@@ -57,12 +60,12 @@ TEST_CASE("points_csv: shortest numbers, empty cells for what is unknown or not 
 TEST_CASE("points_csv: nothing known") {
   const PointResult lost{.tp = 4, .status = PointStatus::kOutOfMemory};
   CHECK(points_csv({lost}, "m", "h") ==
-        kHeader + "h,m,measured,out_of_memory,4,1,1,0,0,0" + std::string(33, ',').substr(1) + "\r\n");
+        kHeader + "h,m,measured,out_of_memory,4,1,linear,0 1 2 3,1,0,0,0" + std::string(33, ',').substr(1) + "\r\n");
 }
 
 TEST_CASE("points_csv: line breaks and quotes stay inside their cell") {
   const PointResult point{.tp = 1};
   const std::string text = points_csv({point}, "two\nlines", "a \"host\"\r").substr(kHeader.size());
-  const std::string expected = "\"a \"\"host\"\"\r\",\"two\nlines\",measured,ok,1,1,1,0,0,0,";
+  const std::string expected = "\"a \"\"host\"\"\r\",\"two\nlines\",measured,ok,1,1,linear,0,1,0,0,0,";
   CHECK(text.substr(0, expected.size()) == expected);
 }

@@ -51,6 +51,24 @@ TEST_CASE("set_speedups: a degree that did not fit is no base") {
   CHECK(points[2].speedup == Approx(1.8));
 }
 
+TEST_CASE("set_speedups: of the same placement, or of one group that stands for it") {
+  using topology::Placement;
+  std::vector<PointResult> points = {point_with(1, 1, 12), point_with(2, 1, 8), point_with(2, 1, 10),
+                                     point_with(4, 1, 6)};
+  points[0].group.also = points[3].group.also = {Placement::kBest, Placement::kWorst};
+  points[1].group.also = {Placement::kBest};
+  points[2].group.placement = Placement::kWorst;
+  set_speedups(points);
+  CHECK(points[1].speedup == Approx(1.5));
+  CHECK(points[2].speedup == Approx(1.2));
+  CHECK(points[3].speedup == Approx(2));
+  points.erase(points.begin());
+  set_speedups(points);
+  CHECK(points[1].tp_base == 2);
+  CHECK(points[1].speedup == Approx(1));  // not against the best
+  CHECK(points[2].speedup == Approx(8.0 / 6));
+}
+
 TEST_CASE("set_speedups: a base whose MBU is impossible is still the base") {
   std::vector<PointResult> points = {point_with(1, 1, 8, PointStatus::kInvalid), point_with(2, 1, 5)};
   set_speedups(points);

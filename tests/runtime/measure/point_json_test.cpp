@@ -161,7 +161,9 @@ TEST_CASE("point_json: every figure stands under its own name") {
   CHECK(document["warm_up"][1]["steady"] == false);
   CHECK(document["unmet"] == "the noise bound");
   CHECK(document["verdicts"] == Json::array({"noise: too much", "outliers: some"}));
-  for (const char* key : {"placement", "attribution", "loss", "comm_share"}) CHECK(document.at(key).is_null());
+  CHECK(document["placement"] == "linear");
+  CHECK(document["placement_also"] == Json::array());
+  for (const char* key : {"attribution", "loss", "comm_share"}) CHECK(document.at(key).is_null());
 }
 
 TEST_CASE("point_json: memory_bytes_per_gpu is that of one rank, the heaviest") {
@@ -252,6 +254,15 @@ TEST_CASE("point_from_json: a point survives the way through a file") {
       CHECK(survives(point, true).status == status);
     }
   }
+  SECTION("a group at other places") {
+    PointResult point = full_point();
+    point.group = {.placement = topology::Placement::kBest, .also = {topology::Placement::kWorst}, .places = {2, 0}};
+    const PointResult back = survives(point, true);
+    CHECK(back.group == point.group);
+    CHECK(point_json(point, true)["devices"] == Json::array({2, 0}));
+    CHECK(point_json(point, true)["placement"] == "best");
+    CHECK(point_json(point, true)["placement_also"] == Json::array({"worst"}));
+  }
   SECTION("numbers that no short decimal gives") {
     PointResult point = full_point();
     point.speedup = 1.0 / 3;
@@ -337,7 +348,11 @@ TEST_CASE("point_from_json: numbers that are not finite, too large or negative, 
   CHECK(with("/samples/0/pass", 2) != "");
   CHECK(with("/status", "failed").find("known: ok, out_of_memory, invalid, incomplete") != std::string::npos);
   CHECK(with("/kind", "rehearsed") != "");
-  CHECK(with("/devices", Json::array({0, 3})) != "");
+  CHECK(with("/devices", Json::array({0, 3})).find("a linear group") != std::string::npos);
+  CHECK(with("/devices", Json::array({0, 0})).find("twice") != std::string::npos);
+  CHECK(with("/devices", Json::array({0})).find("each rank") != std::string::npos);
+  CHECK(with("/placement", "nearest").find("known: linear, best, worst") != std::string::npos);
+  CHECK(with("/placement_also", Json::array({"linear"})).find("twice") != std::string::npos);
   CHECK(with("/memory_bytes_per_gpu/kv", 1) != "");
   CHECK(with("/tpot_ms/ci95/p50", Json::array({1, 2, 3})) != "");
   CHECK(with("/tpot_ms/p50", "12").find("a number is expected, not \"12\", report.json: results[3].tpot_ms.p50") !=

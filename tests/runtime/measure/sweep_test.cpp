@@ -39,13 +39,14 @@ std::vector<PointResult> sweep_tiny(SweepOptions options, const SweepProgress& p
 
 TEST_CASE("run_sweep: one rank measures every workload and its figures hang together") {
   const topology::ActivityProbe probe({0});
-  const SweepOptions options{.workloads = {{.batch = 1, .prompt_tokens = 5, .output_tokens = 6},
-                                           {.batch = 3, .prompt_tokens = 4, .output_tokens = 2},
-                                           {.batch = 1, .prompt_tokens = 3, .output_tokens = 1}},
-                             .protocol = {.warmup = 1, .iterations = 3},
-                             .place_of_group = [](int) { return GroupPlace{.cache_bytes = int64_t{1} << 40U}; },
-                             .activity = &probe,
-                             .peaks = {.gb_per_s = 100, .tflops = 1000}};
+  const SweepOptions options{
+      .workloads = {{.batch = 1, .prompt_tokens = 5, .output_tokens = 6},
+                    {.batch = 3, .prompt_tokens = 4, .output_tokens = 2},
+                    {.batch = 1, .prompt_tokens = 3, .output_tokens = 1}},
+      .protocol = {.warmup = 1, .iterations = 3},
+      .place_of_group = [](const topology::PlacedGroup&) { return GroupPlace{.cache_bytes = int64_t{1} << 40U}; },
+      .activity = &probe,
+      .peaks = {.gb_per_s = 100, .tflops = 1000}};
   std::vector<std::vector<size_t>> changes;
   std::vector<PointStatus> first_states;
   std::vector<double> fractions;
@@ -222,4 +223,99 @@ TEST_CASE("run_sweep: a workload that does not fit is a row, not an end") {
   CHECK(points[1].status == PointStatus::kOutOfMemory);
   CHECK(points[1].verdicts.front().rfind("out_of_memory: ", 0) == 0);
   CHECK(calls == 3);  // the refused ones at once, then two visits
+}
+
+namespace {
+
+/// Two placements of one rank, of which the second has another backend; what was asked for, in order.
+struct Movable {
+  parallel::World world{parallel::WorldOptions{}};
+  std::unique_ptr<kernels::Backend> first = kernels::make_cpu_backend({.threads = 1});
+  std::unique_ptr<kernels::Backend> second = kernels::make_cpu_backend({.threads = 1});
+  OpenedModel model = open_model({.model = "tiny"});
+  topology::ActivityProbe probe{std::vector<int>{0}};
+  std::vector<std::string> taken;
+  SweepOptions options{.degrees = {1},
+                       .groups = {{{.placement = topology::Placement::kBest, .places = {0}},
+                                   {.placement = topology::Placement::kWorst, .places = {0}}}},
+                       .workloads = {{.batch = 1, .prompt_tokens = 5, .output_tokens = 3}},
+                       .protocol = {.warmup = 1, .iterations = 2},
+                       .valid_vocab = model.config.vocab};
+
+  Movable() {
+    options.take = [this](const topology::PlacedGroup& group) {
+      taken.emplace_back(name_of(group.placement));
+      const bool best = group.placement == topology::Placement::kBest;
+      return Workplace{.backend = best ? first.get() : second.get(), .activity = &probe};
+    };
+  }
+  std::vector<PointResult> run(const SweepProgress& progress = {}) {
+    return run_sweep(world, *first, model, options, progress);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("run_sweep: ranks take their places before each visit, placements up and down") {
+  Movable movable;
+  std::vector<std::string> said;
+  const auto points = movable.run({.say = [&](const std::string& line) { said.push_back(line); }});
+  CHECK(movable.taken == std::vector<std::string>{"best", "worst", "worst", "best"});
+  REQUIRE(points.size() == 2);
+  CHECK(points[0].group.placement == topology::Placement::kBest);
+  CHECK(points[1].group.placement == topology::Placement::kWorst);
+  for (const PointResult& point : points) {
+    CHECK(point.status == PointStatus::kOk);
+    CHECK(point.generations == 2);
+    CHECK(point.speedup == 1);  // each is the base of its placement
+  }
+  CHECK(said.front() == "tp 1 (best: 0), first visit: loading shards, then 1 point");
+}
+
+TEST_CASE("run_sweep: without placements nobody moves, and nobody says a word of it") {
+  Movable movable;
+  movable.options.groups.clear();
+  movable.options.take = {};
+  std::vector<std::string> said;
+  const auto points = movable.run({.say = [&](const std::string& line) { said.push_back(line); }});
+  REQUIRE(points.size() == 1);
+  CHECK(points[0].group == topology::linear_group(1));
+  CHECK(said == std::vector<std::string>{"tp 1, first visit: loading shards, then 1 point",
+                                         "tp 1, second visit: loading shards, then 1 point"});
+}
+
+TEST_CASE("run_sweep: a point of an earlier run is one of its places, whatever they were called") {
+  Movable movable;
+  PointResult earlier{.tp = 1, .workload = movable.options.workloads[0]};
+  earlier.tpot_ms.p50 = 123;
+  movable.options.done = {earlier};
+  movable.options.groups[0][0].places = {1};
+  movable.options.groups[0][1].also = {topology::Placement::kLinear};
+  const auto points = movable.run();
+  CHECK(movable.taken == std::vector<std::string>{"best", "best"});
+  REQUIRE(points.size() == 2);
+  CHECK(points[1].tpot_ms.p50 == 123);
+  CHECK(points[1].group.also == std::vector{topology::Placement::kLinear});  // of this run
+  CHECK(points[0].generations == 2);
+}
+
+TEST_CASE("run_sweep: room is that of the devices where the group works") {
+  Movable movable;
+  movable.options.groups[0][1].places = {1};  // place 1 is too small
+  movable.options.device_free_bytes = {int64_t{1} << 40, 1};
+  const auto points = movable.run();
+  CHECK(movable.taken == std::vector<std::string>{"best", "best"});
+  REQUIRE(points.size() == 2);
+  CHECK(points[0].status == PointStatus::kOk);
+  CHECK(points[1].status == PointStatus::kOutOfMemory);
+}
+
+TEST_CASE("SweepOptions: points are groups by workloads") {
+  SweepOptions options{.degrees = {1, 2}, .workloads = {{.batch = 1}, {.batch = 2}, {.batch = 3}}};
+  CHECK(options.point_count() == 6);
+  CHECK(options.all_groups() == std::vector{topology::linear_group(1), topology::linear_group(2)});
+  const topology::PlacedGroup worst{.placement = topology::Placement::kWorst, .places = {0, 2}};
+  options.groups = {{topology::linear_group(1)}, {topology::linear_group(2), worst}};
+  CHECK(options.point_count() == 9);
+  CHECK(options.all_groups().back() == worst);
 }

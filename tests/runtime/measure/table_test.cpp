@@ -89,6 +89,28 @@ TEST_CASE("scale_table: columns that only some runs have") {
   }
 }
 
+TEST_CASE("scale_table: placements have a column, and a line that names their devices, where there are several") {
+  using shardscope::topology::Placement;
+  std::vector<PointResult> points = {a_point(1, 9.9), a_point(2, 4.9), a_point(2, 7.9)};
+  points[0].group.also = {Placement::kBest, Placement::kWorst};
+  points[1].group.also = {Placement::kBest};
+  points[2].group = {.placement = Placement::kWorst, .places = {0, 2}};
+  points[2].verdicts = {"noise: wide"};
+  const std::string table = scale_table(with_speedups(points));
+  CAPTURE(table);
+  CHECK(contains(line_of(table, 0), "TP        place  batch  TTFT p50"));
+  CHECK(contains(line_of(table, 2), "1           all      1 "));
+  CHECK(contains(line_of(table, 3), "2   linear/best      1 "));
+  CHECK(contains(line_of(table, 4), "2         worst      1 "));
+  CHECK(contains(table, "\nTP 2: devices of linear/best 0-1; worst 0,2\n"));
+  CHECK(contains(table, "\nTP 2 worst, batch 1: noise: wide\n"));
+  CHECK_FALSE(contains(table, "TP 1: devices"));
+  points.resize(2);
+  points[1].group.also = points[0].group.also = {};
+  CHECK_FALSE(contains(scale_table(points), "place"));
+  CHECK_FALSE(contains(scale_table(points), "devices"));
+}
+
 TEST_CASE("scale_table: a verdict of several rows is one line, with the first row's reason") {
   std::vector<PointResult> points = {a_point(1, 9.9), a_point(2, 5), a_point(4, 3)};
   points[0].verdicts = {"noise: one", "outliers: only here"};
@@ -194,6 +216,10 @@ TEST_CASE("scale_table: at most 100 columns whatever the figures, per rank goes 
           std::vector<PointResult> points = {an_extreme_point(factor), an_extreme_point(factor), a_point(1, 5)};
           points[1].status = PointStatus::kIncomplete;
           if (!lengths) points[2].workload = points[0].workload;
+          if (tail) {
+            points[0].group.also = {shardscope::topology::Placement::kBest};
+            points[1].group.placement = shardscope::topology::Placement::kWorst;
+          }
           if (lengths) points[1].workload.output_tokens = int64_t{1} << 24;
           for (PointResult& point : points) {
             if (!peak) point.mbu.reset();
@@ -256,6 +282,13 @@ TEST_CASE("bench_table: a block a point") {
         "verdicts   none\n");
 }
 
+TEST_CASE("bench_table: a placement other than linear is named with its devices") {
+  PointResult point = a_point(2, 5);
+  point.group = {.placement = shardscope::topology::Placement::kBest, .places = {1, 3}};
+  CHECK(line_of(bench_table({point}), 0) ==
+        "TP 2 best (devices 1,3), batch 1, 8 + 4 tokens: 6 generations, all-reduce shm");
+}
+
 TEST_CASE("bench_table: min, max and n where they fit") {
   PointResult point = a_point(1, 5);
   for (auto* d : {&point.ttft_ms, &point.tpot_ms, &point.latency_ms}) *d = {.n = 3, .mean = 1, .p50 = 1, .p95 = 1};
@@ -299,6 +332,8 @@ TEST_CASE("point_line: one point, complete or not") {
         "tp 2, batch 1, 8 + 4 tokens: TTFT 5.10 ms, TPOT 5.10 ms, 132.3 tokens/s (first of two visits)");
   point.status = PointStatus::kOutOfMemory;
   CHECK(point_line(point) == "tp 2, batch 1, 8 + 4 tokens: out of memory");
+  point.group = {.placement = shardscope::topology::Placement::kWorst, .places = {0, 2}};
+  CHECK(point_line(point) == "tp 2 worst, batch 1, 8 + 4 tokens: out of memory");
 }
 
 TEST_CASE("figure_text: short at every size, and the figure next to a limit does not grow") {

@@ -14,11 +14,11 @@ const Workload kLarge{.batch = 9, .prompt_tokens = 8, .output_tokens = 4};
 std::vector<Place> four_places() {
   return {{.tp = 1, .workload = kSmall},
           {.tp = 1, .workload = kLarge},
-          {.tp = 2, .workload = kSmall},
-          {.tp = 2, .workload = kLarge}};
+          {.tp = 2, .group = 1, .workload = kSmall},
+          {.tp = 2, .group = 1, .workload = kLarge}};
 }
 
-bool always(int, const std::vector<Workload>&) {
+bool always(const Place&, const std::vector<Workload>&) {
   return true;
 }
 
@@ -52,13 +52,27 @@ TEST_CASE("plan_visits: what an earlier run measured is left out, of a half the 
 }
 
 TEST_CASE("plan_visits: what does not fit together is loaded apart, what does not fit at all is refused") {
-  const auto one_each = [](int, const std::vector<Workload>& together) { return together.size() == 1; };
+  const auto one_each = [](const Place&, const std::vector<Workload>& together) { return together.size() == 1; };
   CHECK(text_of(plan_visits(four_places(), 2, one_each)) ==
         Lines{"1/0: 0", "1/0: 1", "2/0: 2", "2/0: 3", "2/1: 3", "2/1: 2", "1/1: 1", "1/1: 0"});
-  const auto two_ranks = [](int tp, const std::vector<Workload>& together) {
-    return tp == 2 || together == std::vector<Workload>{kSmall};
+  const auto two_ranks = [](const Place& of, const std::vector<Workload>& together) {
+    return of.tp == 2 || together == std::vector<Workload>{kSmall};
   };
   const VisitPlan plan = plan_visits(four_places(), 2, two_ranks);
   CHECK(plan.refused == std::vector<size_t>{1});
   CHECK(text_of(plan) == Lines{"1/0: 0", "2/0: 2 3", "2/1: 2 3", "1/1: 0"});
+}
+
+TEST_CASE("plan_visits: groups of one degree at different places are visited one after another, and back") {
+  std::vector<Place> places = four_places();
+  places.push_back({.tp = 2, .group = 2, .workload = kSmall});
+  places.push_back({.tp = 2, .group = 2, .workload = kLarge});
+  CHECK(text_of(plan_visits(places, 2, always)) ==
+        Lines{"1/0: 0 1", "2/0: 2 3", "2/0: 4 5", "2/1: 4 5", "2/1: 2 3", "1/1: 0 1"});
+  const VisitPlan plan = plan_visits(places, 1, [](const Place& of, const std::vector<Workload>&) {
+    return of.group != 1;  // whose devices have no room
+  });
+  CHECK(plan.refused == std::vector<size_t>{2, 3});
+  CHECK(text_of(plan) == Lines{"1/0: 0 1", "2/0: 4 5"});
+  CHECK(plan.visits[1].group == 2);
 }

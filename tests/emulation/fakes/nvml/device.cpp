@@ -117,6 +117,21 @@ nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned size, uns
     return NVML_SUCCESS;
   });
 }
+nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t device, unsigned size, unsigned long* cpus,
+                                                 nvmlAffinityScope_t scope) {
+  return call(__func__, device, [&](const Gpu& gpu, int) {
+    constexpr int kBits = 8 * sizeof(unsigned long);
+    if (cpus == nullptr || size == 0) return NVML_ERROR_INVALID_ARGUMENT;
+    if (scope != NVML_AFFINITY_SCOPE_NODE && scope != NVML_AFFINITY_SCOPE_SOCKET) return NVML_ERROR_INVALID_ARGUMENT;
+    if (gpu.cpu_affinity.empty()) return NVML_ERROR_NOT_SUPPORTED;
+    std::memset(cpus, 0, size * sizeof(unsigned long));
+    for (const int cpu : cpus_of(gpu.cpu_affinity)) {
+      const auto word = static_cast<unsigned>(cpu / kBits);
+      if (word < size) cpus[word] |= 1ul << (cpu % kBits);
+    }
+    return NVML_SUCCESS;
+  });
+}
 /// Of machines whose GPUs are NUMA nodes themselves, which none of ours is.
 nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned* node) {
   return call(__func__, device, [&](const Gpu&, int) {
@@ -136,6 +151,10 @@ nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type
 nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, unsigned long long* reasons) {
   return call(__func__, device, [&](const Gpu& gpu, int) { return give(reasons, gpu.clock_reasons); });
 }
+/// The same under the name that it had before.
+nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsigned long long* reasons) {
+  return call(__func__, device, [&](const Gpu& gpu, int) { return give(reasons, gpu.clock_reasons); });
+}
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor, unsigned* celsius) {
   return call(__func__, device, [&](const Gpu& gpu, int) {
     if (sensor != NVML_TEMPERATURE_GPU) return NVML_ERROR_INVALID_ARGUMENT;
@@ -144,6 +163,14 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensor
 }
 nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned* milliwatts) {
   return call(__func__, device, [&](const Gpu& gpu, int) { return give(milliwatts, gpu.power_milliwatts); });
+}
+nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned* milliwatts) {
+  return call(__func__, device, [&](const Gpu& gpu, int) { return give(milliwatts, gpu.power_limit_milliwatts); });
+}
+nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t* mode) {
+  return call(__func__, device, [&](const Gpu& gpu, int) {
+    return give(mode, gpu.persistence ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED);
+  });
 }
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int* major, int* minor) {
   return call(__func__, device, [&](const Gpu& gpu, int) {

@@ -61,12 +61,27 @@ std::optional<std::string> whole_bus_id(std::string_view text) {
   return fmt::format("{:08X}:{:02X}:{:02X}.{}", *domain, *bus, *device, *function);
 }
 
+nvmlReturn_t error_of(const std::map<std::string, std::string>& failing, std::string_view function) {
+  const auto found = failing.find(std::string(function));
+  if (found == failing.end()) return NVML_SUCCESS;
+  for (const Word<int>& word : kNvmlErrorWords) {
+    if (word.text == found->second) return static_cast<nvmlReturn_t>(word.value);
+  }
+  return NVML_ERROR_UNKNOWN;
+}
+
+/// A GPU's handle, unless that is what fails.
+nvmlReturn_t give_handle(const char* function, nvmlDevice_t* device, size_t gpu) {
+  const nvmlReturn_t failure = ordered(library(), function, library().table.gpus[gpu]);
+  return failure == NVML_SUCCESS ? give(device, handle_of(library(), gpu)) : failure;
+}
+
 template <class Matches>
 nvmlReturn_t find(const char* function, const char* text, nvmlDevice_t* device, const Matches& matches) {
   return call(function, [&](const MachineTable& table) {
     if (text == nullptr || device == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
     for (size_t i = 0; i < table.gpus.size(); ++i) {
-      if (matches(table.gpus[i])) return give(device, handle_of(library(), i));
+      if (matches(table.gpus[i])) return give_handle(function, device, i);
     }
     return NVML_ERROR_NOT_FOUND;
   });
@@ -80,12 +95,12 @@ Library& library() {
 }
 
 nvmlReturn_t ordered(const Library& library, std::string_view function) {
-  const auto found = library.table.failing.find(std::string(function));
-  if (found == library.table.failing.end()) return NVML_SUCCESS;
-  for (const Word<int>& word : kNvmlErrorWords) {
-    if (word.text == found->second) return static_cast<nvmlReturn_t>(word.value);
-  }
-  return NVML_ERROR_UNKNOWN;
+  return error_of(library.table.failing, function);
+}
+
+nvmlReturn_t ordered(const Library& library, std::string_view function, const Gpu& gpu) {
+  const nvmlReturn_t of_all = ordered(library, function);
+  return of_all == NVML_SUCCESS ? error_of(gpu.failing, function) : of_all;
 }
 
 nvmlDevice_t handle_of(Library& library, size_t gpu) {
@@ -206,7 +221,7 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned* count) {
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t* device) {
   return call(__func__, [&](const MachineTable& table) {
     if (index >= table.gpus.size()) return NVML_ERROR_INVALID_ARGUMENT;
-    return give(device, handle_of(library(), index));
+    return give_handle("nvmlDeviceGetHandleByIndex_v2", device, index);
   });
 }
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char* uuid, nvmlDevice_t* device) {

@@ -36,6 +36,8 @@ Library& library();
 
 /// What the table orders for this function: NVML_SUCCESS, or its failure.
 nvmlReturn_t ordered(const Library& library, std::string_view function);
+/// The same for one GPU, or all.
+nvmlReturn_t ordered(const Library& library, std::string_view function, const Gpu& gpu);
 
 nvmlDevice_t handle_of(Library& library, size_t gpu);
 /// The GPU of a handle; -1: no handle of now.
@@ -57,8 +59,9 @@ nvmlReturn_t call(const char* function, nvmlDevice_t device, const Body& body) {
   if (library().initialised == 0) return NVML_ERROR_UNINITIALIZED;
   const int gpu = gpu_of(library(), device);
   if (gpu < 0) return NVML_ERROR_INVALID_ARGUMENT;
-  if (const nvmlReturn_t failure = ordered(library(), function); failure != NVML_SUCCESS) return failure;
-  return body(library().table.gpus[static_cast<size_t>(gpu)], gpu);
+  const Gpu& asked = library().table.gpus[static_cast<size_t>(gpu)];
+  if (const nvmlReturn_t failure = ordered(library(), function, asked); failure != NVML_SUCCESS) return failure;
+  return body(asked, gpu);
 }
 
 template <class T, class Value>

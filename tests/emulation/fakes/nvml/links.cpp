@@ -1,6 +1,7 @@
 // What NVML tells of NVLinks, of the fabric behind them, and of peer access.
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -10,14 +11,15 @@
 namespace shardscope::emulation::nvml {
 namespace {
 
-// NVSwitches of an 8-GPU node: their number, PCI ids and first bus (HGX A100: 6 with 2 links of each GPU; HGX H100 and
-// H200: 4 with 5, 5, 4 and 4).
+// NVSwitches of an 8-GPU node: their number, PCI ids and first bus (HGX-2: 6 with a link of each GPU; HGX A100: 6 with
+// 2 links of each; HGX H100 and H200: 4 with 5, 5, 4 and 4).
 struct Switches {
   int count = 0;
   uint32_t device_id = 0;
   int first_bus = 0;
 };
 Switches switches_of(const GpuModel& model) {
+  if (model.link_generation == 2) return {.count = 6, .device_id = 0x1AC210DE, .first_bus = 0xC5};
   if (model.link_generation == 3) return {.count = 6, .device_id = 0x1AF110DE, .first_bus = 0xC5};
   return {.count = 4, .device_id = 0x22A310DE, .first_bus = 0x05};
 }
@@ -30,6 +32,12 @@ nvmlReturn_t call_link(const char* function, nvmlDevice_t device, unsigned link,
     if (gpu.links.empty()) return NVML_ERROR_NOT_SUPPORTED;
     return body(gpu, link < gpu.links.size() ? &gpu.links[link] : nullptr);
   });
+}
+
+unsigned version_of(int generation) {
+  constexpr unsigned kVersions[] = {NVML_NVLINK_VERSION_INVALID, NVML_NVLINK_VERSION_1_0, NVML_NVLINK_VERSION_2_0,
+                                    NVML_NVLINK_VERSION_3_0, NVML_NVLINK_VERSION_4_0};
+  return kVersions[generation];
 }
 
 bool leads(const NvLink* link) {
@@ -67,6 +75,17 @@ nvmlReturn_t field_value(nvmlFieldValue_t& field, const Gpu& gpu) {
     default:
       return NVML_ERROR_NOT_SUPPORTED;
   }
+}
+
+/// The address of what a virtual machine does not see: all bits set, as far as they go ("fffffff:ffff:ff" in NCCL's
+/// dumps of such machines).
+void give_nowhere(nvmlPciInfo_t& pci) {
+  pci = {};
+  pci.domain = 0xFFFFFFF;
+  pci.bus = 0xFFFF;
+  pci.device = 0xFF;
+  std::snprintf(pci.busId, sizeof pci.busId, "FFFFFFF:FFFF:FF.0");
+  std::snprintf(pci.busIdLegacy, sizeof pci.busIdLegacy, "fffffff:ffff:ff");
 }
 
 /// Whether two GPUs have links to each other, or both to the switches.
@@ -152,7 +171,7 @@ nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, nvmlEn
 }
 nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned link, unsigned* version) {
   return call_link(__func__, device, link, [&](const Gpu& gpu, const NvLink*) {
-    return give(version, gpu.model->link_generation == 3 ? NVML_NVLINK_VERSION_3_0 : NVML_NVLINK_VERSION_4_0);
+    return give(version, version_of(gpu.model->link_generation));
   });
 }
 nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned link, nvmlNvLinkCapability_t capability,
@@ -167,6 +186,7 @@ nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned l
   return call_link(__func__, device, link, [&](const Gpu&, const NvLink* it) {
     if (type == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
     if (!leads(it)) return NVML_ERROR_NOT_SUPPORTED;
+    if (it->hidden) return give(type, NVML_NVLINK_DEVICE_TYPE_UNKNOWN);
     return give(type, it->to == NvLink::kSwitch ? NVML_NVLINK_DEVICE_TYPE_SWITCH : NVML_NVLINK_DEVICE_TYPE_GPU);
   });
 }
@@ -176,7 +196,9 @@ nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned l
   return call_link(__func__, device, link, [&](const Gpu& gpu, const NvLink* it) {
     if (pci == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
     if (!leads(it)) return NVML_ERROR_NOT_SUPPORTED;
-    if (it->to == NvLink::kSwitch) {
+    if (it->hidden) {
+      give_nowhere(*pci);
+    } else if (it->to == NvLink::kSwitch) {
       const Switches switches = switches_of(*gpu.model);
       const int bus = switches.first_bus + static_cast<int>(link) % switches.count;
       fill(*pci, fmt::format("00000000:{:02X}:00.0", bus), switches.device_id, kIndeterminate);

@@ -1,0 +1,148 @@
+#include "launch/topo_measure.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <map>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.hpp"
+#include "launch/launcher.hpp"
+#include "parallel/cuda_library.hpp"
+#include "topology/probe.hpp"
+#include "topology/understanding.hpp"
+
+namespace shardscope::launch {
+namespace {
+
+using parallel::PeerCopies;
+using parallel::PeerCopyFigure;
+using topology::Measurement;
+using topology::Topology;
+
+constexpr double kBytesPerUsToGb = 1e-3;
+constexpr const char* kTogether = "all at once";
+constexpr int64_t kEmulatedBytes = 4096;
+constexpr int64_t kTinyBytes = 64;  // copies up to this size are timed for their latency
+
+std::string lower_case(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+/// Index of the topology's GPU with that bus id; -1: there is none.
+int index_of(const Topology& topology, const std::string& pci_bus_id) {
+  for (const topology::Gpu& gpu : topology.gpus) {
+    if (!pci_bus_id.empty() && lower_case(gpu.pci_bus_id) == lower_case(pci_bus_id)) return gpu.index;
+  }
+  return -1;
+}
+
+double gb_per_s(const PeerCopyFigure& figure) {
+  return static_cast<double>(figure.bytes) / figure.us * kBytesPerUsToGb;
+}
+
+Measurement measurement_of(const PeerCopyFigure& figure, int from, int to) {
+  const bool tiny = figure.bytes <= kTinyBytes;
+  Measurement result{.kind = tiny ? Measurement::Kind::kP2pLatency : Measurement::Kind::kP2pBandwidth,
+                     .from = from,
+                     .to = to,
+                     .p2p = figure.peer_access,
+                     .both_ways = figure.both_ways,
+                     .bytes = figure.bytes,
+                     .time_us = figure.us,
+                     .algorithm = figure.together ? kTogether : ""};
+  if (!tiny) result.gb_per_s = gb_per_s(figure);
+  return result;
+}
+
+/// Copies by peer access that did not arrive, in the words of their GPUs.
+void warn_of_losses(Topology& topology, const PeerCopies& copies, const std::vector<int>& indices) {
+  std::vector<std::string> pairs;
+  for (const PeerCopyFigure& figure : copies.figures) {
+    if (figure.right) continue;
+    const std::string pair = fmt::format("GPU{} to GPU{}", indices[static_cast<size_t>(figure.from)],
+                                         indices[static_cast<size_t>(figure.to)]);
+    if (std::find(pairs.begin(), pairs.end(), pair) == pairs.end()) pairs.push_back(pair);
+  }
+  if (pairs.empty()) return;
+  topology.warnings.push_back(fmt::format(
+      "Data sent by peer access did not arrive ({}), although the driver offers it: ACS or an IOMMU between the GPUs, "
+      "mostly. Do not use peer access there (NCCL_P2P_DISABLE=1), and see shardscope doctor.",
+      fmt::join(pairs, ", ")));
+}
+
+/// A switch or host bridge that carries one flow, but not all of them.
+void warn_of_collapse(Topology& topology, const PeerCopies& copies, const std::vector<int>& indices) {
+  constexpr double kCollapsed = 0.25;
+  std::map<std::pair<int, int>, double> alone;
+  for (const PeerCopyFigure& figure : copies.figures) {
+    if (figure.bytes <= kTinyBytes || figure.together || figure.both_ways || !figure.peer_access) continue;
+    alone[{figure.from, figure.to}] = gb_per_s(figure);
+  }
+  const PeerCopyFigure* worst = nullptr;
+  double least = 1;
+  for (const PeerCopyFigure& figure : copies.figures) {
+    const auto found = alone.find({figure.from, figure.to});
+    if (!figure.together || found == alone.end()) continue;
+    const double share = gb_per_s(figure) / found->second;
+    if (share >= least) continue;
+    least = share;
+    worst = &figure;
+  }
+  if (worst == nullptr || least > kCollapsed) return;
+  topology.warnings.push_back(
+      fmt::format("With all GPUs sending at once, GPU{} to GPU{} carries {:.1f} GB/s of {:.1f} GB/s alone: what lies "
+                  "between is shared, and an all-reduce meets it like that.",
+                  indices[static_cast<size_t>(worst->from)], indices[static_cast<size_t>(worst->to)], gb_per_s(*worst),
+                  alone.at({worst->from, worst->to})));
+}
+
+}  // namespace
+
+void add_copies(Topology& topology, const PeerCopies& copies, bool emulated) {
+  std::vector<int> indices;
+  for (const cuda::DeviceFacts& device : copies.devices) indices.push_back(index_of(topology, device.pci_bus_id));
+  for (const PeerCopyFigure& figure : copies.figures) {
+    const int from = indices[static_cast<size_t>(figure.from)];
+    const int to = indices[static_cast<size_t>(figure.to)];
+    if (from >= 0 && to >= 0) topology.measurements.push_back(measurement_of(figure, from, to));
+  }
+  warn_of_losses(topology, copies, indices);
+  if (emulated) {
+    topology.warnings.push_back("The devices are emulated: measured times say nothing.");
+  } else {
+    warn_of_collapse(topology, copies, indices);
+    understand(topology);
+  }
+}
+
+void measure_topology(Topology& topology, Session& session) {
+  const parallel::CudaLibraryResult opened = parallel::cuda_library();
+  if (opened.library == nullptr) throw UserError(opened.why_none, "--measure", "leave it out to see what is known");
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kBetweenLooks{50};
+  Clock::time_point next_look = Clock::now();
+  parallel::PeerCopiesWanted wanted;
+  wanted.tell = [&](const std::string& doing) { session.note(fmt::format("measuring: {}", doing)); };
+  wanted.look = [&] {
+    session.world.progress("copies between GPUs");
+    session.world.look();
+    if (Clock::now() < next_look) return;
+    reread_pcie(topology);
+    next_look = Clock::now() + kBetweenLooks;
+  };
+  if (opened.library->emulated) wanted.bytes = kEmulatedBytes;
+  const PeerCopies copies = opened.library->measure_copies(read_environment("CUDA_VISIBLE_DEVICES"), wanted);
+  if (copies.devices.size() < 2) {
+    throw UserError(fmt::format("copies between GPUs need two that CUDA can use, and there {} {}",
+                                copies.devices.size() == 1 ? "is" : "are", copies.devices.size()),
+                    "--measure", "leave it out to see what is known");
+  }
+  add_copies(topology, copies, opened.library->emulated);
+}
+
+}  // namespace shardscope::launch

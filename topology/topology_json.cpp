@@ -1,0 +1,392 @@
+#include "topology/topology_json.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.hpp"
+#include "topology/understanding.hpp"
+
+namespace shardscope::topology {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using In = nlohmann::json;
+
+constexpr const char* kSchema = "shardscope.topology/1";
+constexpr int kMostGpus = 64;
+constexpr int kMostNics = 256;
+constexpr size_t kMostMeasurements = 100000;
+
+// ---- out ------------------------------------------------------------------------------------------------------------
+
+template <class T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+Json text_or_null(const std::string& text) {
+  return text.empty() ? Json(nullptr) : Json(text);
+}
+Json path_json(const std::optional<Path>& path) {
+  return path ? Json(text_of(*path)) : Json(nullptr);
+}
+
+template <class T, class ToJson>
+Json matrix_json(const std::optional<Matrix<T>>& matrix, const ToJson& to_json) {
+  if (!matrix) return nullptr;
+  Json rows = Json::array();
+  for (const std::vector<T>& row : *matrix) {
+    Json cells = Json::array();
+    for (const T& cell : row) cells.push_back(to_json(cell));
+    rows.push_back(std::move(cells));
+  }
+  return rows;
+}
+
+constexpr std::array<std::pair<NvLinkPort::Remote, const char*>, 4> kRemotes = {{
+    {NvLinkPort::Remote::kUnknown, "unknown"},
+    {NvLinkPort::Remote::kGpu, "gpu"},
+    {NvLinkPort::Remote::kSwitch, "switch"},
+    {NvLinkPort::Remote::kCpu, "cpu"},
+}};
+
+Json port_json(const NvLinkPort& port) {
+  const auto remote =
+      std::find_if(kRemotes.begin(), kRemotes.end(), [&](const auto& entry) { return entry.first == port.remote; });
+  return {{"link", port.link},
+          {"active", or_null(port.active)},
+          {"remote", remote->second},
+          {"remote_bus_id", text_or_null(port.remote_bus_id)},
+          {"gb_per_s", or_null(port.gb_per_s)},
+          {"generation", or_null(port.generation)}};
+}
+
+Json gpu_json(const Topology& topology, size_t position) {
+  const Gpu& gpu = topology.gpus[position];
+  const bool conclusions = position < topology.nearest_nics.size();
+  Json json = {
+      {"index", gpu.index},
+      {"name", text_or_null(gpu.name)},
+      {"numa_nodes", gpu.numa_nodes.empty() ? Json(nullptr) : Json(gpu.numa_nodes)},
+      {"cpu_affinity", text_or_null(gpu.cpu_affinity)},
+      {"gpu_numa_id", or_null(gpu.gpu_numa_id)},
+      {"nearest_nics", conclusions ? Json(topology.nearest_nics[position]) : Json::array()},
+      {"nearest_nic_link", conclusions ? path_json(topology.nearest_nic_links[position]) : Json(nullptr)},
+      {"uuid", text_or_null(gpu.uuid)},
+      {"pci_bus_id", text_or_null(gpu.pci_bus_id)},
+      {"compute_capability", or_null(gpu.compute)},
+      {"nvlinks", or_null(gpu.nvlinks)},
+      {"ports", Json::array()},
+      {"pcie_generation", or_null(gpu.pcie_generation)},
+      {"pcie_width", or_null(gpu.pcie_width)},
+      {"pcie_generation_most", or_null(gpu.pcie_generation_most)},
+      {"pcie_width_most", or_null(gpu.pcie_width_most)},
+      {"pcie_gt_per_s", or_null(gpu.pcie_gt_per_s)},
+      {"memory_bytes", or_null(gpu.memory_bytes)},
+      {"memory_clock_mhz", or_null(gpu.memory_clock_mhz)},
+      {"memory_bus_bits", or_null(gpu.memory_bus_bits)},
+      {"clock_mhz", or_null(gpu.clock_mhz)},
+      {"clock_mhz_most", or_null(gpu.clock_mhz_most)},
+      {"slowed_by", gpu.slowed_by},
+      {"temperature_celsius", or_null(gpu.temperature_celsius)},
+      {"power_watts", or_null(gpu.power_watts)},
+      {"power_limit_watts", or_null(gpu.power_limit_watts)},
+      {"persistence", or_null(gpu.persistence)},
+      {"mig", or_null(gpu.mig)},
+      {"fabric", text_or_null(gpu.fabric)},
+      {"processes", or_null(gpu.processes)},
+  };
+  for (const NvLinkPort& port : gpu.ports) json["ports"].push_back(port_json(port));
+  return json;
+}
+
+Json measurement_json(const Measurement& figure) {
+  return {{"kind", name_of(figure.kind)},
+          {"from", or_null(figure.from)},
+          {"to", or_null(figure.to)},
+          {"p2p", or_null(figure.p2p)},
+          {"direction", figure.both_ways ? Json(*figure.both_ways ? "bi" : "uni") : Json(nullptr)},
+          {"gpu_count", or_null(figure.gpu_count)},
+          {"bytes", or_null(figure.bytes)},
+          {"time_us", or_null(figure.time_us)},
+          {"gb_per_s", or_null(figure.gb_per_s)},
+          {"busbw_gb_per_s", or_null(figure.busbw_gb_per_s)},
+          {"algorithm", text_or_null(figure.algorithm)}};
+}
+
+Json group_json(const Topology& topology, const Group& group) {
+  const auto indices = [&](const std::vector<int>& positions) {
+    std::vector<int> list;
+    for (const int position : positions) list.push_back(topology.gpus[static_cast<size_t>(position)].index);
+    return list;
+  };
+  return {{"best", indices(group.best)},
+          {"best_narrowest", path_json(group.best_narrowest)},
+          {"worst", indices(group.worst)},
+          {"worst_narrowest", path_json(group.worst_narrowest)}};
+}
+
+// ---- in -------------------------------------------------------------------------------------------------------------
+
+/// A place in the document, and what it must be.
+class Field {
+ public:
+  Field(const In& value, std::string path, const std::string& file)
+      : value_(value), path_(std::move(path)), file_(file) {}
+
+  [[noreturn]] void refuse(std::string_view expected) const {
+    throw UserError(fmt::format("{} is not {}", path_, expected), file_,
+                    "write the file anew with `shardscope topo --json FILE`");
+  }
+
+  bool null() const { return value_.is_null(); }
+
+  /// A field that is missing reads as null.
+  Field operator[](const char* key) const {
+    static const In kNull;
+    if (!value_.is_object()) refuse("an object");
+    const auto found = value_.find(key);
+    return {found == value_.end() ? kNull : *found, path_.empty() ? key : fmt::format("{}.{}", path_, key), file_};
+  }
+
+  std::vector<Field> list(size_t most) const {
+    if (!value_.is_array()) refuse("a list");
+    if (value_.size() > most) refuse(fmt::format("a list of at most {} entries", most));
+    std::vector<Field> fields;
+    for (size_t i = 0; i < value_.size(); ++i) fields.emplace_back(value_[i], fmt::format("{}[{}]", path_, i), file_);
+    return fields;
+  }
+  std::vector<Field> list_or_none(size_t most) const { return null() ? std::vector<Field>{} : list(most); }
+
+  std::string text() const {
+    if (!value_.is_string()) refuse("a text");
+    return value_.get<std::string>();
+  }
+  std::string text_or_empty() const { return null() ? std::string() : text(); }
+
+  template <class Integer = int>
+  Integer whole(int64_t least = 0, int64_t most = std::numeric_limits<Integer>::max()) const {
+    const bool fits =
+        value_.is_number_integer() && !(value_.is_number_unsigned() && value_.get<uint64_t>() > INT64_MAX);
+    if (!fits || value_.get<int64_t>() < least || value_.get<int64_t>() > most) {
+      refuse(fmt::format("a whole number from {} to {}", least, most));
+    }
+    return static_cast<Integer>(value_.get<int64_t>());
+  }
+  template <class Integer = int>
+  std::optional<Integer> whole_or_null(int64_t least = 0, int64_t most = std::numeric_limits<Integer>::max()) const {
+    return null() ? std::nullopt : std::optional(whole<Integer>(least, most));
+  }
+  std::optional<double> number_or_null() const {
+    if (null()) return std::nullopt;
+    if (!value_.is_number()) refuse("a number");
+    return value_.get<double>();
+  }
+  std::optional<bool> truth_or_null() const {
+    if (null()) return std::nullopt;
+    if (!value_.is_boolean()) refuse("true or false");
+    return value_.get<bool>();
+  }
+  std::optional<Path> path_or_null() const {
+    if (null()) return std::nullopt;
+    const std::optional<Path> path = path_of(text());
+    if (!path) refuse("one of X, NV1 to NV99, PIX, PXB, PHB, NODE, SYS, SOC");
+    return path;
+  }
+
+ private:
+  const In& value_;
+  std::string path_;
+  const std::string& file_;
+};
+
+template <class T, class Read>
+std::optional<Matrix<T>> matrix_of(const Field& field, size_t rows, size_t columns, const Read& read) {
+  if (field.null()) return std::nullopt;
+  Matrix<T> matrix;
+  for (const Field& row : field.list(rows)) {
+    matrix.emplace_back();
+    for (const Field& cell : row.list(columns)) matrix.back().push_back(read(cell));
+    if (matrix.back().size() != columns) row.refuse(fmt::format("a list of {} entries", columns));
+  }
+  if (matrix.size() != rows) field.refuse(fmt::format("a list of {} rows", rows));
+  return matrix;
+}
+
+NvLinkPort port_of(const Field& field) {
+  NvLinkPort port{.link = field["link"].whole(0, 255),
+                  .active = field["active"].truth_or_null(),
+                  .remote = NvLinkPort::Remote::kUnknown,
+                  .remote_bus_id = field["remote_bus_id"].text_or_empty(),
+                  .gb_per_s = field["gb_per_s"].number_or_null(),
+                  .generation = field["generation"].whole_or_null(0, 99)};
+  const std::string remote = field["remote"].text_or_empty();
+  for (const auto& [value, name] : kRemotes) {
+    if (remote == name) port.remote = value;
+  }
+  return port;
+}
+
+Gpu gpu_of(const Field& field) {
+  Gpu gpu;
+  gpu.index = field["index"].whole(0, 1023);
+  gpu.name = field["name"].text_or_empty();
+  gpu.uuid = field["uuid"].text_or_empty();
+  gpu.pci_bus_id = field["pci_bus_id"].text_or_empty();
+  for (const Field& node : field["numa_nodes"].list_or_none(1024)) gpu.numa_nodes.push_back(node.whole(0, 65535));
+  gpu.cpu_affinity = field["cpu_affinity"].text_or_empty();
+  gpu.gpu_numa_id = field["gpu_numa_id"].whole_or_null(0, 65535);
+  if (!field["compute_capability"].null()) gpu.compute = field["compute_capability"].text();
+  gpu.nvlinks = field["nvlinks"].whole_or_null(0, 255);
+  for (const Field& port : field["ports"].list_or_none(256)) gpu.ports.push_back(port_of(port));
+  gpu.pcie_generation = field["pcie_generation"].whole_or_null(0, 99);
+  gpu.pcie_width = field["pcie_width"].whole_or_null(0, 99);
+  gpu.pcie_generation_most = field["pcie_generation_most"].whole_or_null(0, 99);
+  gpu.pcie_width_most = field["pcie_width_most"].whole_or_null(0, 99);
+  gpu.pcie_gt_per_s = field["pcie_gt_per_s"].number_or_null();
+  gpu.memory_bytes = field["memory_bytes"].whole_or_null<int64_t>();
+  gpu.memory_clock_mhz = field["memory_clock_mhz"].number_or_null();
+  gpu.memory_bus_bits = field["memory_bus_bits"].whole_or_null();
+  gpu.clock_mhz = field["clock_mhz"].number_or_null();
+  gpu.clock_mhz_most = field["clock_mhz_most"].number_or_null();
+  for (const Field& reason : field["slowed_by"].list_or_none(64)) gpu.slowed_by.push_back(reason.text());
+  gpu.temperature_celsius = field["temperature_celsius"].whole_or_null(-273);
+  gpu.power_watts = field["power_watts"].number_or_null();
+  gpu.power_limit_watts = field["power_limit_watts"].number_or_null();
+  gpu.persistence = field["persistence"].truth_or_null();
+  gpu.mig = field["mig"].truth_or_null();
+  gpu.fabric = field["fabric"].text_or_empty();
+  gpu.processes = field["processes"].whole_or_null();
+  return gpu;
+}
+
+NumaNode numa_node_of(const Field& field) {
+  NumaNode node{
+      .id = field["id"].whole(0, 65535), .cores = {}, .memory_bytes = field["memory_bytes"].whole_or_null<int64_t>()};
+  for (const Field& core : field["cores"].list_or_none(65536)) node.cores.push_back(core.whole(0, 1 << 20));
+  return node;
+}
+
+Measurement measurement_of(const Field& field) {
+  Measurement figure;
+  const std::string kind = field["kind"].text();
+  bool known = false;
+  for (const Measurement::Kind one :
+       {Measurement::Kind::kP2pBandwidth, Measurement::Kind::kP2pLatency, Measurement::Kind::kAllReduce}) {
+    if (kind != name_of(one)) continue;
+    figure.kind = one;
+    known = true;
+  }
+  if (!known) field["kind"].refuse("one of p2p_bandwidth, p2p_latency, allreduce");
+  figure.from = field["from"].whole_or_null(0, 1023);
+  figure.to = field["to"].whole_or_null(0, 1023);
+  figure.p2p = field["p2p"].truth_or_null();
+  if (const std::string direction = field["direction"].text_or_empty(); !direction.empty()) {
+    if (direction != "uni" && direction != "bi") field["direction"].refuse("one of uni, bi");
+    figure.both_ways = direction == "bi";
+  }
+  figure.gpu_count = field["gpu_count"].whole_or_null(0, 1 << 20);
+  figure.bytes = field["bytes"].whole_or_null<int64_t>();
+  figure.time_us = field["time_us"].number_or_null();
+  figure.gb_per_s = field["gb_per_s"].number_or_null();
+  figure.busbw_gb_per_s = field["busbw_gb_per_s"].number_or_null();
+  figure.algorithm = field["algorithm"].text_or_empty();
+  return figure;
+}
+
+/// Of a whole report the part that is a topology.
+const In& topology_part(const In& document, const std::string& file) {
+  const auto schema = document.find("schema");
+  const bool named = schema != document.end() && schema->is_string();
+  if (named && *schema == kSchema) return document;
+  const auto inner = document.find("topology");
+  if (named && schema->get<std::string>().starts_with("shardscope.") && inner != document.end() && inner->is_object()) {
+    return *inner;
+  }
+  throw UserError(named ? fmt::format("JSON of schema \"{}\" holds no topology", schema->get<std::string>())
+                        : std::string("JSON that shardscope did not write"),
+                  file, "give a file of `shardscope topo --json FILE`");
+}
+
+}  // namespace
+
+Json topology_json(const Topology& topology) {
+  Json json = {{"schema", kSchema},
+               {"source", {{"kind", name_of(topology.source)}, {"file", text_or_null(topology.file)}}},
+               {"complete", topology.complete},
+               {"host", text_or_null(topology.host)},
+               {"platform", text_or_null(topology.platform)},
+               {"virtual_machine", or_null(topology.virtual_machine)},
+               {"cpu", text_or_null(topology.cpu)},
+               {"numa_nodes", Json::array()},
+               {"gpu_count", or_null(topology.gpu_count)},
+               {"gpus", Json::array()},
+               {"nics", topology.nics_known ? Json::array() : Json(nullptr)}};
+  for (const NumaNode& node : topology.numa_nodes) {
+    json["numa_nodes"].push_back(
+        {{"id", node.id}, {"cores", node.cores}, {"memory_bytes", or_null(node.memory_bytes)}});
+  }
+  for (size_t position = 0; position < topology.gpus.size(); ++position) {
+    json["gpus"].push_back(gpu_json(topology, position));
+  }
+  for (const Nic& nic : topology.nics) {
+    json["nics"].push_back(
+        {{"name", nic.name}, {"device", text_or_null(nic.device)}, {"numa_node", or_null(nic.numa_node)}});
+  }
+  json["links"] = matrix_json(topology.links, path_json);
+  json["nic_links"] = matrix_json(topology.nic_links, path_json);
+  json["link_gb_per_s"] = matrix_json(topology.link_gb_per_s, or_null<double>);
+  json["p2p"] = matrix_json(topology.p2p, text_or_null);
+  json["switched"] = or_null(topology.switched);
+  json["class"] = name_of(topology.topology_class);
+  json["meaning"] = meaning_of(topology);
+  json["groups"] = Json::object();
+  for (const auto& [degree, group] : topology.groups) {
+    json["groups"][fmt::format("{}", degree)] = group_json(topology, group);
+  }
+  json["measurements"] = Json::array();
+  for (const Measurement& figure : topology.measurements) json["measurements"].push_back(measurement_json(figure));
+  json["warnings"] = topology.warnings;
+  return json;
+}
+
+Topology topology_of_json(const In& document, const std::string& file) {
+  const Field field(topology_part(document, file), "", file);
+  Topology topology;
+  topology.source = SourceKind::kShardscope;
+  topology.file = file;
+  topology.complete = field["complete"].truth_or_null().value_or(false);
+  topology.host = field["host"].text_or_empty();
+  topology.platform = field["platform"].text_or_empty();
+  topology.virtual_machine = field["virtual_machine"].truth_or_null();
+  topology.cpu = field["cpu"].text_or_empty();
+  for (const Field& node : field["numa_nodes"].list_or_none(1024)) topology.numa_nodes.push_back(numa_node_of(node));
+  topology.gpu_count = field["gpu_count"].whole_or_null(0, kMostGpus);
+  for (const Field& gpu : field["gpus"].list_or_none(kMostGpus)) topology.gpus.push_back(gpu_of(gpu));
+  if (topology.gpu_count && *topology.gpu_count != std::ssize(topology.gpus)) {
+    field["gpus"].refuse(fmt::format("a list of gpu_count = {} entries", *topology.gpu_count));
+  }
+  topology.nics_known = !field["nics"].null();
+  for (const Field& nic : field["nics"].list_or_none(kMostNics)) {
+    topology.nics.push_back({.name = nic["name"].text(),
+                             .device = nic["device"].text_or_empty(),
+                             .numa_node = nic["numa_node"].whole_or_null(0, 65535)});
+  }
+  const size_t gpus = topology.gpus.size();
+  const auto path = [](const Field& cell) { return cell.path_or_null(); };
+  topology.links = matrix_of<std::optional<Path>>(field["links"], gpus, gpus, path);
+  topology.nic_links = matrix_of<std::optional<Path>>(field["nic_links"], gpus, topology.nics.size(), path);
+  topology.p2p =
+      matrix_of<std::string>(field["p2p"], gpus, gpus, [](const Field& cell) { return cell.text_or_empty(); });
+  topology.switched = field["switched"].truth_or_null();
+  for (const Field& figure : field["measurements"].list_or_none(kMostMeasurements)) {
+    topology.measurements.push_back(measurement_of(figure));
+  }
+  for (const Field& warning : field["warnings"].list_or_none(1000)) topology.warnings.push_back(warning.text());
+  understand(topology);
+  return topology;
+}
+
+}  // namespace shardscope::topology

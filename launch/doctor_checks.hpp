@@ -70,8 +70,10 @@ struct DeviceUse {
   };
   std::vector<OfRank> ranks;  // empty unless chosen
 };
-/// Whether each rank gets a device of its own and is near it. Places are judged on `host`, rank 0's.
+/// Whether each rank gets a device of its own. Those of `host`, rank 0's, are named as its driver numbers them.
 Findings device_findings(const DeviceUse& use, Ranks ranks, const HostFacts& host);
+/// Whether the ranks of `host` run near the devices that were chosen for them. ranks: at least those.
+Findings near_findings(const DeviceUse& use, Ranks ranks, const HostFacts& host);
 
 // ---- between GPUs (doctor_peer_checks.cpp) --------------------------------------------------------------------------
 

@@ -72,16 +72,16 @@ class Collected {
 
 /// What the first rank of each host found there, on all ranks. host: of such a rank.
 Findings gather_findings(Session& session, const std::optional<HostFacts>& host, const std::vector<RankFacts>& ranks,
-                         BackendKind backend) {
+                         const DeviceUse& use, BackendKind backend) {
   Findings own;
   if (host) {
     std::vector<RankFacts> here;
     for (const RankFacts& rank : ranks) {
       if (rank.host == host->host) here.push_back(rank);
     }
-    for (const Findings& part :
-         {host_findings(*host, here), mpi_findings(*host, here, session.world.mpi_version()),
-          gpu_findings(*host, here, backend), health_findings(host->gpus.topology), variable_findings(*host, here)}) {
+    for (const Findings& part : {host_findings(*host, here), mpi_findings(*host, here, session.world.mpi_version()),
+                                 gpu_findings(*host, here, backend), health_findings(host->gpus.topology),
+                                 variable_findings(*host, here), near_findings(use, here, *host)}) {
       own.insert(own.end(), part.begin(), part.end());
     }
   }
@@ -120,11 +120,12 @@ Examined examine(const DoctorArguments& arguments, Collected& collected, Session
   ChosenDevices chosen = choose_devices(session, arguments.backend);
   Examined examined{.place = take_place_near(session, chosen.choice, host), .engine = {}};
   const Place& place = examined.place;
+  if (host) host->cpu = place.host;  // without what the user's own mask keeps back
   const std::vector<RankFacts> ranks = gather_ranks(session, place, arguments.backend);
   const auto gpus = host ? static_cast<int>(host->gpus.topology.gpus.size()) : 0;
   collected.add(launch_findings(
       {.launcher = session.launcher.name, .announced_ranks = session.launcher.announced_ranks, .gpus = gpus}, ranks));
-  collected.add(gather_findings(session, host, ranks, arguments.backend));
+  collected.add(gather_findings(session, host, ranks, chosen.use, arguments.backend));
   examined.engine = make_any_engine(session, place, chosen);
   if (host) collected.add(device_findings(chosen.use, ranks, *host));
   const PeerProof proof = prove_peers(session, examined.engine, place);

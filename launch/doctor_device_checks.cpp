@@ -26,8 +26,12 @@ std::string node_text(const Gpu& gpu) {
   return gpu.numa_nodes.empty() ? "" : fmt::format(" of NUMA node {}", fmt::join(gpu.numa_nodes, ","));
 }
 
+}  // namespace
+
 /// Ranks take cores near their GPUs where they may use some: whoever does not, may not.
-void check_near(const DeviceUse& use, Ranks ranks, const HostFacts& host, Findings& out) {
+Findings near_findings(const DeviceUse& use, Ranks ranks, const HostFacts& host) {
+  Findings out;
+  if (use.ranks.empty()) return out;
   std::vector<std::string> far;
   std::vector<int> hidden;  // whose GPU has no core in the cpuset at all
   int known = 0;
@@ -52,7 +56,7 @@ void check_near(const DeviceUse& use, Ranks ranks, const HostFacts& host, Findin
                    .verdict = Verdict::kUnknown,
                    .evidence = "neither driver nor kernel say which cores are near which GPU, as in virtual machines",
                    .remedy = ""});
-    return;
+    return out;
   }
   if (far.empty()) {
     out.push_back({.check = "GPU and cores",
@@ -60,7 +64,7 @@ void check_near(const DeviceUse& use, Ranks ranks, const HostFacts& host, Findin
                    .evidence = known < here ? fmt::format("ranks run near their GPUs, {} of {} known", known, here)
                                             : "each rank runs on cores near its GPU",
                    .remedy = ""});
-    return;
+    return out;
   }
   constexpr size_t kNamed = 3;
   const size_t count = far.size();
@@ -73,17 +77,16 @@ void check_near(const DeviceUse& use, Ranks ranks, const HostFacts& host, Findin
       "(CUDA_VISIBLE_DEVICES)";
   if (!hidden.empty()) {
     remedy = fmt::format(
-        "a cpuset with cores near all GPUs (docker --cpuset-cpus, srun --cpus-per-gpu): the one here "
-        "has none near the GPU of {}",
+        "cores near all GPUs (taskset, docker --cpuset-cpus, srun --cpus-per-gpu): none that may be used here is near "
+        "the GPU of {}",
         ranks_text(hidden));
   }
   out.push_back({.check = "GPU and cores",
                  .verdict = Verdict::kWarning,
                  .evidence = fmt::format("{}", fmt::join(far, "; ")),
                  .remedy = remedy});
+  return out;
 }
-
-}  // namespace
 
 Findings device_findings(const DeviceUse& use, Ranks ranks, const HostFacts& host) {
   Findings out;
@@ -125,7 +128,6 @@ Findings device_findings(const DeviceUse& use, Ranks ranks, const HostFacts& hos
                    .evidence = fmt::format("{} ({})", fmt::join(names, ", "), "by rank"),
                    .remedy = ""});
   }
-  check_near(use, ranks, host, out);
   return out;
 }
 

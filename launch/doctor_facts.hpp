@@ -98,7 +98,7 @@ struct HostFacts {
   };
 
   std::string host;
-  topology::HostCpu cpu;  // its masks are of one rank, and not looked at
+  topology::HostCpu cpu;  // its masks are of one rank, and not looked at; allowed_cores: that ranks may use
   topology::SystemFacts system;
   std::optional<int64_t> memory_limit_bytes;  // of the control group
   std::optional<Room> shared_memory;          // /dev/shm; nullopt: there is none

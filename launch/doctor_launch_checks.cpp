@@ -19,6 +19,16 @@ std::map<std::string, int> ranks_of_hosts(Ranks ranks) {
 void check_launch(const LaunchFacts& launch, Ranks ranks, Findings& out) {
   const std::map<std::string, int> hosts = ranks_of_hosts(ranks);
   const auto count = static_cast<int>(ranks.size());
+  const std::string started = fmt::format("{} by {} on {}", count_text(count, "rank"), launch.launcher,
+                                          count_text(static_cast<int64_t>(hosts.size()), "host"));
+  if (launch.announced_ranks && *launch.announced_ranks != count) {
+    out.push_back({.check = "launch",
+                   .verdict = Verdict::kProblem,
+                   .evidence = fmt::format("{}, but it announced {}: they do not see each other", started,
+                                           *launch.announced_ranks),
+                   .remedy = "start with the mpirun of the MPI that this program is linked to, or srun --mpi=pmix"});
+    return;
+  }
   if (count == 1) {
     const int wanted = std::max(2, launch.gpus);
     out.push_back(
@@ -31,19 +41,11 @@ void check_launch(const LaunchFacts& launch, Ranks ranks, Findings& out) {
          .remedy = fmt::format("mpirun -np {} shardscope doctor checks that, too", wanted)});
     return;
   }
-  const auto [least, most] =
-      std::minmax_element(hosts.begin(), hosts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  const std::string started = fmt::format("{} ranks by {} on {}", count, launch.launcher,
-                                          count_text(static_cast<int64_t>(hosts.size()), "host"));
   const std::string announced =
       launch.announced_ranks ? fmt::format(", as announced ({})", *launch.announced_ranks) : "";
-  if (launch.announced_ranks && *launch.announced_ranks != count) {
-    out.push_back({.check = "launch",
-                   .verdict = Verdict::kProblem,
-                   .evidence = fmt::format("{}, but it announced {}: they do not see each other", started,
-                                           *launch.announced_ranks),
-                   .remedy = "start with the mpirun of the MPI that this program is linked to, or srun --mpi=pmix"});
-  } else if (least->second != most->second) {
+  const auto [least, most] =
+      std::minmax_element(hosts.begin(), hosts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (least->second != most->second) {
     out.push_back({.check = "launch",
                    .verdict = Verdict::kWarning,
                    .evidence = fmt::format("{}{}, unevenly: {} on {}, {} on {}", started, announced, most->second,

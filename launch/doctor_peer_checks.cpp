@@ -44,12 +44,19 @@ std::string claim_text(const Claims& claims) {
                      fmt::join(claims.refusals, ", "));
 }
 
-/// Words of a way's own failure up to what it says is to be done, and that.
+/// Words of a way's own failure up to what it says is to be done, and that, as far as it can be told apart: errors join
+/// what, where and what to do by commas, and advice begins with what is to be done.
 std::pair<std::string, std::string> split_advice(const std::string& failure) {
   constexpr std::string_view kMark = ", what to do: ";
-  const size_t at = failure.find(kMark);
-  if (at == std::string::npos) return {failure, ""};
-  return {failure.substr(0, at), failure.substr(at + kMark.size())};
+  if (const size_t at = failure.find(kMark); at != std::string::npos) {
+    return {failure.substr(0, at), failure.substr(at + kMark.size())};
+  }
+  size_t first = std::string::npos;
+  for (const char* verb : {"set", "raise", "name", "leave", "give", "see", "use", "update", "look"}) {
+    first = std::min(first, failure.find(fmt::format(", {} ", verb)));
+  }
+  if (first == std::string::npos) return {failure, ""};
+  return {failure.substr(0, first), failure.substr(first + std::string_view(", ").size())};
 }
 
 void check_peers(const PeerProof& proof, const HostFacts& host, Findings& out) {

@@ -8,7 +8,10 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
+#include <exception>
 #include <memory>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -96,12 +99,14 @@ void add_devices(RankFacts& facts) {
   }
 }
 
-/// What `act` fails with; empty: it does not. Another rank's failure passes.
+/// What `act` fails with; empty: it does not. Another rank's failure passes, and so does a bug of ours.
 template <class Act>
 std::string failure_of(const Act& act) {
   try {
     act();
     return "";
+  } catch (const BugError&) {
+    throw;
   } catch (const Error& error) {
     return error.what();
   }
@@ -124,12 +129,55 @@ std::string why_not_used(Session& session, const Engine& engine, const Place& pl
   throw BugError("a way of summing that was asked for is not told of");
 }
 
-/// The same on all ranks: the first failure among them.
-std::string first_failure(World& world, const std::string& own, const char* what) {
-  for (const std::string& failure : world.all_gather_text(own, what)) {
-    if (!failure.empty()) return failure;
+/// The timeout while it lives.
+class ShorterTimeout {
+ public:
+  ShorterTimeout(World& world, std::chrono::milliseconds timeout) : world_(world), before_(world.timeout()) {
+    world.set_timeout(timeout);
   }
-  return "";
+  ShorterTimeout(const ShorterTimeout&) = delete;
+  ShorterTimeout& operator=(const ShorterTimeout&) = delete;
+  ~ShorterTimeout() { world_.set_timeout(before_); }
+
+ private:
+  World& world_;
+  std::chrono::milliseconds before_;
+};
+
+/// What a proof has shown on any rank; empty: that all is well. Where one rank fails alone, the others wait for it
+/// inside the proof: half of the timeout, so that it, which waits for them here, is still there to say why. Of several
+/// failures the earliest is the cause: who gives up waiting does so later. proof: returns what it has shown.
+/// Collective.
+template <class Proof>
+std::string shown_by(World& world, const char* what, const Proof& proof) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  std::string own;
+  std::exception_ptr error;
+  try {
+    const ShorterTimeout shorter(world, world.timeout() / 2);
+    own = proof();
+  } catch (const BugError&) {
+    throw;
+  } catch (const Error& failed) {
+    own = world.size() == 1 ? failed.what() : fmt::format("rank {}: {}", world.rank(), failed.what());
+    error = std::current_exception();
+  }
+  const auto taken_us = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
+  std::vector<std::string> all;
+  try {
+    all = world.all_gather_text(nlohmann::json({taken_us, own}).dump(), what);
+  } catch (const Error&) {
+    if (error) std::rethrow_exception(error);  // nobody else can say what happened
+    throw;
+  }
+  std::pair<int64_t, std::string> earliest;
+  for (const std::string& text : all) {
+    auto theirs = nlohmann::json::parse(text).get<std::pair<int64_t, std::string>>();
+    if (theirs.second.empty()) continue;
+    if (earliest.second.empty() || theirs.first < earliest.first) earliest = std::move(theirs);
+  }
+  return earliest.second;
 }
 
 }  // namespace
@@ -235,16 +283,12 @@ PeerProof prove_peers(Session& session, const Engine& engine, const Place& place
   } else {
     proof.tried = true;
     world.progress("proving peer access");
-    std::string own =
-        failure_of([&] { proof.failure = why_not_used(session, engine, place, CommunicatorKind::kOneShot); });
-    if (own.empty()) own = proof.failure;
-    proof.failure = first_failure(world, own, "proofs of peer access");
+    proof.failure = shown_by(world, "proofs of peer access",
+                             [&] { return why_not_used(session, engine, place, CommunicatorKind::kOneShot); });
   }
   world.progress("proving NCCL's sums");
-  std::string own =
-      failure_of([&] { proof.nccl_failure = why_not_used(session, engine, place, CommunicatorKind::kNccl); });
-  if (own.empty()) own = proof.nccl_failure;
-  proof.nccl_failure = first_failure(world, own, "proofs of NCCL's sums");
+  proof.nccl_failure = shown_by(world, "proofs of NCCL's sums",
+                                [&] { return why_not_used(session, engine, place, CommunicatorKind::kNccl); });
   return proof;
 }
 

@@ -355,6 +355,7 @@ int generate_command(Session& session, const std::vector<std::string>& words) {
     return 0;
   }
   const Place place = take_place(session, arguments.model.threads, choice);
+  for (const std::string& warning : place.warnings) session.note(fmt::format("warning: {}", warning));
   const Engine engine = make_engine(arguments.model, model, choice, place, session);
   if (session.world.rank() >= arguments.tp) session.world.progress("idle, not in the group");
   if (session.world.rank() < arguments.tp) {

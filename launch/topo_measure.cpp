@@ -45,7 +45,8 @@ double gb_per_s(const PeerCopyFigure& figure) {
   return static_cast<double>(figure.bytes) / figure.us * kBytesPerUsToGb;
 }
 
-Measurement measurement_of(const PeerCopyFigure& figure, int from, int to) {
+/// rate: GB/s; both ways: of both flows together, as other tools count.
+Measurement measurement_of(const PeerCopyFigure& figure, int from, int to, double rate) {
   const bool tiny = figure.bytes <= kTinyBytes;
   Measurement result{.kind = tiny ? Measurement::Kind::kP2pLatency : Measurement::Kind::kP2pBandwidth,
                      .from = from,
@@ -55,24 +56,50 @@ Measurement measurement_of(const PeerCopyFigure& figure, int from, int to) {
                      .bytes = figure.bytes,
                      .time_us = figure.us,
                      .algorithm = figure.together ? kTogether : ""};
-  if (!tiny) result.gb_per_s = gb_per_s(figure);
+  if (!tiny) result.gb_per_s = rate;
   return result;
 }
 
-/// Copies by peer access that did not arrive, in the words of their GPUs.
-void warn_of_losses(Topology& topology, const PeerCopies& copies, const std::vector<int>& indices) {
+/// Of the flow the other way, at the same time.
+double rate_back(const PeerCopies& copies, const PeerCopyFigure& figure) {
+  for (const PeerCopyFigure& other : copies.figures) {
+    if (other.both_ways && other.from == figure.to && other.to == figure.from) return gb_per_s(other);
+  }
+  return 0;
+}
+
+/// "GPU3", or what CUDA calls a device that the topology does not have.
+std::string device_name(const PeerCopies& copies, const std::vector<int>& indices, int position) {
+  const int index = indices[static_cast<size_t>(position)];
+  if (index >= 0) return fmt::format("GPU{}", index);
+  return fmt::format("CUDA device {}", copies.devices[static_cast<size_t>(position)].ordinal);
+}
+
+/// Copies that did not arrive, in the words of their GPUs.
+std::string losses(const PeerCopies& copies, const std::vector<int>& indices, bool peer_access) {
   std::vector<std::string> pairs;
   for (const PeerCopyFigure& figure : copies.figures) {
-    if (figure.right) continue;
-    const std::string pair = fmt::format("GPU{} to GPU{}", indices[static_cast<size_t>(figure.from)],
-                                         indices[static_cast<size_t>(figure.to)]);
+    if (figure.right || figure.peer_access != peer_access) continue;
+    const std::string pair =
+        fmt::format("{} to {}", device_name(copies, indices, figure.from), device_name(copies, indices, figure.to));
     if (std::find(pairs.begin(), pairs.end(), pair) == pairs.end()) pairs.push_back(pair);
   }
-  if (pairs.empty()) return;
-  topology.warnings.push_back(fmt::format(
-      "Data sent by peer access did not arrive ({}), although the driver offers it: ACS or an IOMMU between the GPUs, "
-      "mostly. Do not use peer access there (NCCL_P2P_DISABLE=1), and see shardscope doctor.",
-      fmt::join(pairs, ", ")));
+  return fmt::format("{}", fmt::join(pairs, ", "));
+}
+
+void warn_of_losses(Topology& topology, const PeerCopies& copies, const std::vector<int>& indices) {
+  if (const std::string pairs = losses(copies, indices, /*peer_access=*/true); !pairs.empty()) {
+    topology.warnings.push_back(fmt::format(
+        "Data sent by peer access did not arrive ({}), although the driver offers it: ACS or an IOMMU between the "
+        "GPUs, mostly. Do not use peer access there (NCCL_P2P_DISABLE=1), and see shardscope doctor.",
+        pairs));
+  }
+  if (const std::string pairs = losses(copies, indices, /*peer_access=*/false); !pairs.empty()) {
+    topology.warnings.push_back(fmt::format(
+        "Data sent through host memory did not arrive ({}): this node computes wrong results. Look for Xid errors in "
+        "the kernel's log.",
+        pairs));
+  }
 }
 
 /// A switch or host bridge that carries one flow, but not all of them.
@@ -95,9 +122,9 @@ void warn_of_collapse(Topology& topology, const PeerCopies& copies, const std::v
   }
   if (worst == nullptr || least > kCollapsed) return;
   topology.warnings.push_back(
-      fmt::format("With all GPUs sending at once, GPU{} to GPU{} carries {:.1f} GB/s of {:.1f} GB/s alone: what lies "
-                  "between is shared, and an all-reduce meets it like that.",
-                  indices[static_cast<size_t>(worst->from)], indices[static_cast<size_t>(worst->to)], gb_per_s(*worst),
+      fmt::format("With all GPUs sending at once, {} to {} carries {:.1f} GB/s of {:.1f} GB/s alone: what lies between "
+                  "is shared, and an all-reduce meets it like that.",
+                  device_name(copies, indices, worst->from), device_name(copies, indices, worst->to), gb_per_s(*worst),
                   alone.at({worst->from, worst->to})));
 }
 
@@ -109,15 +136,17 @@ void add_copies(Topology& topology, const PeerCopies& copies, bool emulated) {
   for (const PeerCopyFigure& figure : copies.figures) {
     const int from = indices[static_cast<size_t>(figure.from)];
     const int to = indices[static_cast<size_t>(figure.to)];
-    if (from >= 0 && to >= 0) topology.measurements.push_back(measurement_of(figure, from, to));
+    if (from < 0 || to < 0 || !figure.right) continue;  // what did not arrive has no rate
+    const double back = figure.both_ways ? rate_back(copies, figure) : 0;
+    topology.measurements.push_back(measurement_of(figure, from, to, gb_per_s(figure) + back));
   }
   warn_of_losses(topology, copies, indices);
   if (emulated) {
     topology.warnings.push_back("The devices are emulated: measured times say nothing.");
   } else {
     warn_of_collapse(topology, copies, indices);
-    understand(topology);
   }
+  understand(topology);
 }
 
 void measure_topology(Topology& topology, Session& session) {
@@ -125,6 +154,7 @@ void measure_topology(Topology& topology, Session& session) {
   if (opened.library == nullptr) throw UserError(opened.why_none, "--measure", "leave it out to see what is known");
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kBetweenLooks{50};
+  constexpr int kPauses = 20;
   Clock::time_point next_look = Clock::now();
   parallel::PeerCopiesWanted wanted;
   wanted.tell = [&](const std::string& doing) { session.note(fmt::format("measuring: {}", doing)); };
@@ -132,10 +162,13 @@ void measure_topology(Topology& topology, Session& session) {
     session.world.progress("copies between GPUs");
     session.world.look();
     if (Clock::now() < next_look) return;
+    const Clock::time_point begin = Clock::now();
     reread_pcie(topology);
-    next_look = Clock::now() + kBetweenLooks;
+    const Clock::duration taken = Clock::now() - begin;  // where that is slow it is done seldom
+    next_look = Clock::now() + std::max<Clock::duration>(kBetweenLooks, kPauses * taken);
   };
   if (opened.library->emulated) wanted.bytes = kEmulatedBytes;
+  forget_conclusions(topology);  // PCIe links under load may be others
   const PeerCopies copies = opened.library->measure_copies(read_environment("CUDA_VISIBLE_DEVICES"), wanted);
   if (copies.devices.size() < 2) {
     throw UserError(fmt::format("copies between GPUs need two that CUDA can use, and there {} {}",

@@ -11,13 +11,13 @@ namespace shardscope::topology {
 namespace {
 
 struct LinkFacts {
-  std::string_view name;  // upper case, a part of the driver's name
-  int links;              // of each GPU; 0: none
+  std::string_view name;  // upper case, whole words of the driver's name
+  int links;              // of each GPU; 0: none; -1: sources contradict each other
   double gb_per_s;        // of a link, one direction
 };
 
 // The first row that fits counts: longer names before those that they contain.
-constexpr std::array<LinkFacts, 26> kLinkFacts = {{
+constexpr std::array<LinkFacts, 31> kLinkFacts = {{
     {"GB300", 18, 50},
     {"GB200", 18, 50},
     {"B300", 18, 50},
@@ -25,6 +25,8 @@ constexpr std::array<LinkFacts, 26> kLinkFacts = {{
     {"GH200", 18, 25},
     {"H200", 18, 25},
     {"H800", 8, 25},
+    {"H100 PCIE", 12, 25},  // three bridges of 4 links, whatever the chip could
+    {"H100 NVL", 12, 25},
     {"H100", 18, 25},
     {"H20", 18, 25},
     {"A800", 8, 25},
@@ -36,20 +38,18 @@ constexpr std::array<LinkFacts, 26> kLinkFacts = {{
     {"RTX A5500", 4, 14.0625},
     {"RTX A5000", 4, 14.0625},
     {"A40", 4, 14.0625},
+    {"RTX 3090 TI", -1, 14.0625},
     {"RTX 3090", 4, 14.0625},
     {"RTX 4090", 0, 0},
     {"RTX 5090", 0, 0},
+    {"L40S", 0, 0},
     {"L40", 0, 0},
-    {"NVIDIA L4", 0, 0},
+    {"L4", 0, 0},
+    {"A10G", 0, 0},
     {"A10", 0, 0},
     {"T4", 0, 0},
     {"RTX PRO 6000", 0, 0},
 }};
-
-/// Cards of H100 and H200 for PCIe are joined by three bridges of 4 links, whatever the chip could.
-bool bridged_card(std::string_view upper) {
-  return upper.find("PCIE") != std::string_view::npos || upper.find("NVL") != std::string_view::npos;
-}
 
 std::string upper_case(std::string_view text) {
   std::string upper(text);
@@ -57,9 +57,23 @@ std::string upper_case(std::string_view text) {
   return upper;
 }
 
+bool is_letter_or_digit(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0;
+}
+
+/// Whether `name` stands in `text` between blanks, dashes or ends: "A40" does not in "RTX A4000".
+bool has_words(std::string_view text, std::string_view name) {
+  for (size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
+    const size_t end = at + name.size();
+    const bool begins = at == 0 || !is_letter_or_digit(text[at - 1]);
+    if (begins && (end == text.size() || !is_letter_or_digit(text[end]))) return true;
+  }
+  return false;
+}
+
 const LinkFacts* facts_of(const std::string& upper) {
   for (const LinkFacts& facts : kLinkFacts) {
-    if (upper.find(facts.name) != std::string::npos) return &facts;
+    if (has_words(upper, facts.name)) return &facts;
   }
   return nullptr;
 }
@@ -67,15 +81,12 @@ const LinkFacts* facts_of(const std::string& upper) {
 }  // namespace
 
 std::optional<int> full_link_count(std::string_view gpu_name) {
-  const std::string upper = upper_case(gpu_name);
-  const LinkFacts* const facts = facts_of(upper);
-  if (facts == nullptr) return std::nullopt;
-  constexpr int kBridgeLinks = 12;
-  return facts->links > kBridgeLinks && bridged_card(upper) ? kBridgeLinks : facts->links;
+  const LinkFacts* const facts = facts_of(upper_case(gpu_name));
+  return facts == nullptr || facts->links < 0 ? std::nullopt : std::optional(facts->links);
 }
 
 std::optional<double> nvlink_gb_per_s(const Gpu& gpu) {
-  if (const LinkFacts* const facts = facts_of(upper_case(gpu.name)); facts != nullptr && facts->links > 0) {
+  if (const LinkFacts* const facts = facts_of(upper_case(gpu.name)); facts != nullptr && facts->links != 0) {
     return facts->gb_per_s;
   }
   if (!gpu.compute) return std::nullopt;

@@ -13,8 +13,8 @@ namespace shardscope::topology {
 /// directory. understand() has been called.
 Topology probe_topology(const std::string& root = "");
 
-/// Reads each GPU's PCIe generation and width of now again: an idle link runs slower, so the caller puts load on it
-/// meanwhile. What is not told stays as it is.
+/// Reads each GPU's PCIe generation and width again and keeps the greater: an idle link runs slower, so the caller puts
+/// load on it meanwhile.
 void reread_pcie(Topology& topology, const std::string& root = "");
 
 }  // namespace shardscope::topology

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "kernels/base/error.hpp"
+#include "topology/read/limits.hpp"
 #include "topology/understanding.hpp"
 
 namespace shardscope::topology {
@@ -16,9 +18,7 @@ using Json = nlohmann::ordered_json;
 using In = nlohmann::json;
 
 constexpr const char* kSchema = "shardscope.topology/1";
-constexpr int kMostGpus = 64;
-constexpr int kMostNics = 256;
-constexpr size_t kMostMeasurements = 100000;
+constexpr size_t kMostWarnings = 10000;
 
 // ---- out ------------------------------------------------------------------------------------------------------------
 
@@ -181,8 +181,10 @@ class Field {
   }
   std::optional<double> number_or_null() const {
     if (null()) return std::nullopt;
-    if (!value_.is_number()) refuse("a number");
-    return value_.get<double>();
+    constexpr double kMost = 1e15;  // of any unit here
+    const double number = value_.is_number() ? value_.get<double>() : -1;
+    if (!(number >= 0 && number <= kMost)) refuse("a number from 0 to 1e15");
+    return number;
   }
   std::optional<bool> truth_or_null() const {
     if (null()) return std::nullopt;
@@ -231,7 +233,7 @@ NvLinkPort port_of(const Field& field) {
 
 Gpu gpu_of(const Field& field) {
   Gpu gpu;
-  gpu.index = field["index"].whole(0, 1023);
+  gpu.index = field["index"].whole(0, kLargestGpuIndex);
   gpu.name = field["name"].text_or_empty();
   gpu.uuid = field["uuid"].text_or_empty();
   gpu.pci_bus_id = field["pci_bus_id"].text_or_empty();
@@ -280,8 +282,8 @@ Measurement measurement_of(const Field& field) {
     known = true;
   }
   if (!known) field["kind"].refuse("one of p2p_bandwidth, p2p_latency, allreduce");
-  figure.from = field["from"].whole_or_null(0, 1023);
-  figure.to = field["to"].whole_or_null(0, 1023);
+  figure.from = field["from"].whole_or_null(0, kLargestGpuIndex);
+  figure.to = field["to"].whole_or_null(0, kLargestGpuIndex);
   figure.p2p = field["p2p"].truth_or_null();
   if (const std::string direction = field["direction"].text_or_empty(); !direction.empty()) {
     if (direction != "uni" && direction != "bi") field["direction"].refuse("one of uni, bi");
@@ -310,6 +312,25 @@ const In& topology_part(const In& document, const std::string& file) {
                   file, "give a file of `shardscope topo --json FILE`");
 }
 
+void check_indices(const Topology& topology, const Field& gpus) {
+  std::set<int> indices;
+  for (const Gpu& gpu : topology.gpus) {
+    if (!indices.insert(gpu.index).second) gpus.refuse(fmt::format("a list in which index {} stands once", gpu.index));
+  }
+}
+
+/// X on the diagonal and nowhere else; both cells of a pair the same.
+void check_links(const PathMatrix& links, const Field& field) {
+  for (size_t i = 0; i < links.size(); ++i) {
+    for (size_t j = 0; j < links.size(); ++j) {
+      const bool self = links[i][j] && links[i][j]->kind == PathKind::kSelf;
+      if (self != (i == j))
+        field.refuse(fmt::format("a matrix with X on its diagonal alone (row {}, column {})", i, j));
+      if (links[i][j] != links[j][i]) field.refuse(fmt::format("symmetric (rows {} and {})", i, j));
+    }
+  }
+}
+
 }  // namespace
 
 Json topology_json(const Topology& topology) {
@@ -323,7 +344,8 @@ Json topology_json(const Topology& topology) {
                {"numa_nodes", Json::array()},
                {"gpu_count", or_null(topology.gpu_count)},
                {"gpus", Json::array()},
-               {"nics", topology.nics_known ? Json::array() : Json(nullptr)}};
+               {"nics_known", topology.nics_known},
+               {"nics", topology.nics_known || !topology.nics.empty() ? Json::array() : Json(nullptr)}};
   for (const NumaNode& node : topology.numa_nodes) {
     json["numa_nodes"].push_back(
         {{"id", node.id}, {"cores", node.cores}, {"memory_bytes", or_null(node.memory_bytes)}});
@@ -368,15 +390,17 @@ Topology topology_of_json(const In& document, const std::string& file) {
   if (topology.gpu_count && *topology.gpu_count != std::ssize(topology.gpus)) {
     field["gpus"].refuse(fmt::format("a list of gpu_count = {} entries", *topology.gpu_count));
   }
-  topology.nics_known = !field["nics"].null();
+  topology.nics_known = field["nics_known"].truth_or_null().value_or(!field["nics"].null());
   for (const Field& nic : field["nics"].list_or_none(kMostNics)) {
     topology.nics.push_back({.name = nic["name"].text(),
                              .device = nic["device"].text_or_empty(),
                              .numa_node = nic["numa_node"].whole_or_null(0, 65535)});
   }
+  check_indices(topology, field["gpus"]);
   const size_t gpus = topology.gpus.size();
   const auto path = [](const Field& cell) { return cell.path_or_null(); };
   topology.links = matrix_of<std::optional<Path>>(field["links"], gpus, gpus, path);
+  if (topology.links) check_links(*topology.links, field["links"]);
   topology.nic_links = matrix_of<std::optional<Path>>(field["nic_links"], gpus, topology.nics.size(), path);
   topology.p2p =
       matrix_of<std::string>(field["p2p"], gpus, gpus, [](const Field& cell) { return cell.text_or_empty(); });
@@ -384,7 +408,11 @@ Topology topology_of_json(const In& document, const std::string& file) {
   for (const Field& figure : field["measurements"].list_or_none(kMostMeasurements)) {
     topology.measurements.push_back(measurement_of(figure));
   }
-  for (const Field& warning : field["warnings"].list_or_none(1000)) topology.warnings.push_back(warning.text());
+  for (const Field& warning : field["warnings"].list_or_none(kMostWarnings))
+    topology.warnings.push_back(warning.text());
+  if (!topology.complete && topology.warnings.empty()) {
+    topology.warnings.emplace_back("The document says that it is incomplete.");
+  }
   understand(topology);
   return topology;
 }

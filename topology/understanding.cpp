@@ -201,4 +201,8 @@ void understand(Topology& topology) {
   }
 }
 
+void forget_conclusions(Topology& topology) {
+  for (const std::string& warning : warnings_about(topology)) std::erase(topology.warnings, warning);
+}
+
 }  // namespace shardscope::topology

@@ -10,6 +10,9 @@ namespace shardscope::topology {
 /// sources filled in. Classes and thresholds: the comments in understanding.cpp. A second call changes nothing more.
 void understand(Topology& topology);
 
+/// Takes back the warnings that understand() added: before what they rest on is changed, and understood anew.
+void forget_conclusions(Topology& topology);
+
 /// GPUs' full NVLink count by name, e.g. 12 for "NVIDIA A100-SXM4-80GB"; nullopt: not known.
 std::optional<int> full_link_count(std::string_view gpu_name);
 

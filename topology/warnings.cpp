@@ -21,6 +21,14 @@ std::string gpu_name(const Topology& topology, size_t position) {
   return fmt::format("GPU{}", topology.gpus[position].index);
 }
 
+/// The first few, by commas.
+std::string first_of(std::vector<std::string> names) {
+  constexpr size_t kNamed = 6;
+  const bool many = names.size() > kNamed;
+  if (many) names.resize(kNamed);
+  return fmt::format("{}{}", fmt::join(names, ", "), many ? ", …" : "");
+}
+
 /// The value that most have; of equally frequent ones the largest. 0 of none.
 int mode_of(const std::vector<int>& values) {
   std::map<int, int> counts;
@@ -50,17 +58,15 @@ void about_unknown_pairs(const Topology& topology, Sentences& out) {
     if (!path) unknown.push_back(fmt::format("{}-{}", topology.gpus[i].index, topology.gpus[j].index));
   });
   if (unknown.empty()) return;
-  constexpr size_t kNamed = 6;
-  const bool many = unknown.size() > kNamed;
   const size_t count = unknown.size();
-  if (many) unknown.resize(kNamed);
-  out.push_back(fmt::format("{} of {} GPU pairs {} unknown ({}{}): the class is judged by the others.", count, pairs,
-                            count == 1 ? "is" : "are", fmt::join(unknown, ", "), many ? ", …" : ""));
+  out.push_back(fmt::format("{} of {} GPU pairs {} unknown ({}): the class is judged by the others.", count, pairs,
+                            count == 1 ? "is" : "are", first_of(std::move(unknown))));
 }
 
 /// GPUs that are to have the same links to all others through switches, and do not.
 void about_switched_links(const Topology& topology, int mode, Sentences& out) {
   const PathMatrix& links = *topology.links;
+  const auto full = [&](size_t gpu) { return std::max(mode, full_link_count(topology.gpus[gpu].name).value_or(0)); };
   const auto most_links = [&](size_t gpu) {
     int most = 0;
     for (const std::optional<Path>& path : links[gpu]) most = std::max(most, linked(path) ? path->nvlinks : 0);
@@ -73,20 +79,23 @@ void about_switched_links(const Topology& topology, int mode, Sentences& out) {
           "{} has no NVLink to the other GPUs, which have {} each: it has dropped from the NVLink fabric. Look at its "
           "fabric state (nvidia-smi -q) and leave it out of groups until then.",
           gpu_name(topology, gpu), mode));
-    } else if (most < mode) {
+    } else if (most < full(gpu)) {
       out.push_back(
           fmt::format("{} has {} of {} NVLinks: degraded, and it slows every group that it is in. nvidia-smi nvlink -s "
                       "shows which links are down.",
-                      gpu_name(topology, gpu), most, mode));
+                      gpu_name(topology, gpu), most, full(gpu)));
     }
   }
+  std::vector<std::string> faults;
   for_pairs(topology, [&](size_t i, size_t j, const std::optional<Path>& path) {
     if (!path || most_links(i) == 0 || most_links(j) == 0) return;
     const int expected = std::min({mode, most_links(i), most_links(j)});
     if (linked(path) && path->nvlinks >= expected) return;
-    out.push_back(fmt::format("{}-{} is {} although both GPUs have {} NVLinks to others: a fault of the fabric.",
-                              gpu_name(topology, i), gpu_name(topology, j), text_of(*path), expected));
+    faults.push_back(fmt::format("{}-{} is {}", gpu_name(topology, i), gpu_name(topology, j), text_of(*path)));
   });
+  if (faults.empty()) return;
+  out.push_back(fmt::format("{} although both GPUs have more NVLinks to others: a fault of the fabric.",
+                            first_of(std::move(faults))));
 }
 
 /// NVLinks of one GPU to the GPUs shown and to CPUs, where no cell of its row is unknown.
@@ -318,12 +327,9 @@ void about_measurements(const Topology& topology, Sentences& out) {
         slower, pairs.size()));
   }
   if (!narrow.empty()) {
-    constexpr size_t kNamed = 6;
-    const bool many = narrow.size() > kNamed;
-    if (many) narrow.resize(kNamed);
     out.push_back(fmt::format(
-        "Peer access at less than {} GB/s (GPUs {}{}): less than 16 lanes of PCIe 3 carry. A narrow slot or riser?",
-        kNarrow, fmt::join(narrow, ", "), many ? ", …" : ""));
+        "Peer access at less than {} GB/s (GPUs {}): less than 16 lanes of PCIe 3 carry. A narrow slot or riser?",
+        kNarrow, first_of(std::move(narrow))));
   }
 }
 

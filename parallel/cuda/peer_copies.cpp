@@ -200,9 +200,10 @@ class Copies {
         check(state, "cudaStreamQuery", flow.from);
         return;
       }
-      static_cast<void>(cudaGetLastError());  // "not ready" is kept until asked for
+      static_cast<void>(cudaGetLastError());   // "not ready" is kept until asked for
+      const bool late = Clock::now() >= last;  // asked before the look, which may take long
       if (wanted_.look) wanted_.look();
-      if (Clock::now() >= last) {
+      if (late) {
         throw SystemError(
             fmt::format("a copy from device {} to device {} does not end", ordinal(flow.from), ordinal(flow.to)),
             fmt::format("{} and {}", result_.devices[static_cast<size_t>(flow.from)].pci_bus_id,

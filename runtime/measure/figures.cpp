@@ -173,17 +173,33 @@ void set_prefill(PointResult& point, double flops, const Peaks& peaks) {
   }
 }
 
+namespace {
+
+/// The smallest degree that ran the point's workload on that placement.
+const PointResult* base_of(const PointResult& point, topology::Placement placement,
+                           const std::vector<PointResult>& points) {
+  const PointResult* base = &point;
+  for (const PointResult& other : points) {
+    const bool comparable = other.workload == point.workload && other.group.stands_for(placement);
+    if (comparable && other.tpot_ms.p50 && other.tp < base->tp) base = &other;
+  }
+  return base;
+}
+
+}  // namespace
+
 void set_speedups(std::vector<PointResult>& points) {
   for (PointResult& point : points) {
     point.tp_base.reset();
     point.speedup.reset();
     point.efficiency.reset();
     if (!point.tpot_ms.p50) continue;
-    const PointResult* base = &point;
-    for (const PointResult& other : points) {
-      const bool comparable = other.workload == point.workload && other.group.stands_for(point.group.placement);
-      if (comparable && other.tpot_ms.p50 && other.tp < base->tp) base = &other;
-    }
+    const PointResult* base = base_of(point, point.group.placement, points);
+    // A row that stands for several placements has a speed-up if their bases are one.
+    const bool one = std::all_of(point.group.also.begin(), point.group.also.end(), [&](topology::Placement placement) {
+      return base_of(point, placement, points) == base;
+    });
+    if (!one) continue;
     point.tp_base = base->tp;
     point.speedup = *base->tpot_ms.p50 / *point.tpot_ms.p50;
     point.efficiency = *point.speedup * base->tp / point.tp;

@@ -16,7 +16,7 @@ using topology::Placement;
 /// closed interval.
 bool supports_advice(const PointResult& point) {
   return point.status == PointStatus::kOk && !point.emulated && !point.oversubscribed && point.tpot_ms.p50 &&
-         point.speedup && point.efficiency && tpot_interval(point);
+         tpot_interval(point);
 }
 
 bool surely_below(const PointResult& point, const PointResult& other) {
@@ -31,13 +31,14 @@ std::string degrees_text(const std::vector<int>& degrees) {
 std::string advice_on(const PointResult& base, const PointResult& best) {
   const ClosedInterval slow = *tpot_interval(base);
   const ClosedInterval quick = *tpot_interval(best);
+  // Of this pair: a row that stands for several placements has the speed-up of one of them.
+  const double speedup = *base.tpot_ms.p50 / *best.tpot_ms.p50;
+  const double efficiency = speedup * base.tp / best.tp;
   constexpr double kSuspicious = 1.05;
-  const char* caveat = *best.efficiency > kSuspicious
-                           ? " That is more than ideal: a cache that the shards fit, or a disturbed base."
-                           : "";
+  const char* caveat =
+      efficiency > kSuspicious ? " That is more than ideal: a cache that the shards fit, or a disturbed base." : "";
   return fmt::format("TP={} is {:.2f}x faster than TP={} ({:.0f} % of ideal; {:.2f}x to {:.2f}x within their noise).{}",
-                     best.tp, *best.speedup, base.tp, *best.efficiency * 100, slow.low / quick.high,
-                     slow.high / quick.low, caveat);
+                     best.tp, speedup, base.tp, efficiency * 100, slow.low / quick.high, slow.high / quick.low, caveat);
 }
 
 /// The degrees of a workload that can be compared with the smallest one, and those that cannot.

@@ -172,6 +172,15 @@ std::vector<std::string> machine_differences(const Json& a, const Json& b) {
     collect(std::string(key), value_at(a, {"environment", key}), value_at(b, {"environment", key}), differences);
   }
   collect("allreduce", value_at(a, {"protocol", "allreduce"}), value_at(b, {"protocol", "allreduce"}), differences);
+  // Of the ranks that both runs have: points name devices by rank.
+  const Json& there = value_at(a, {"environment", "devices"});
+  const Json& here = value_at(b, {"environment", "devices"});
+  for (size_t rank = 0; rank < std::min(there.size(), here.size()); ++rank) {
+    for (const char* key : {"name", "uuid", "pci_bus_id"}) {
+      collect(fmt::format("rank {}'s device, {}", rank, key), value_at(there[rank], {key}), value_at(here[rank], {key}),
+              differences);
+    }
+  }
   return differences;
 }
 

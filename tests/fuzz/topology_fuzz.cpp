@@ -1,4 +1,5 @@
-// libFuzzer's entry to all readers of topologies: for any bytes, a topology that agrees with itself, or a UserError.
+// libFuzzer's entry to all readers of topologies: for any bytes, a topology that agrees with itself, that its own JSON
+// gives again, and that can be drawn and compared; or a UserError.
 // Built and run by tests/fuzz/run.
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +9,8 @@
 #include <string_view>
 
 #include "kernels/base/error.hpp"
+#include "topology/comparing.hpp"
+#include "topology/drawing.hpp"
 #include "topology/read/reading.hpp"
 #include "topology/topology_json.hpp"
 
@@ -43,17 +46,38 @@ void check_shape(const Topology& found) {
   demand(found.complete || !found.warnings.empty(), "incomplete without a warning");
 }
 
+/// Through text, as a file of `topo --json` is read: names that are no UTF-8 end in an exception here.
+void check_json(Topology found) {
+  found.source = topology::SourceKind::kShardscope;
+  try {
+    const std::string text = topology_json(found).dump();
+    const Topology again = topology::topology_of_json(nlohmann::json::parse(text), found.file);
+    demand(again == found, "JSON gives another topology");
+  } catch (const UserError& error) {
+    demand(false, error.what());
+  }
+}
+
+void check_words(const Topology& found) {
+  demand(topology::topology_text(found).ends_with('\n'), "a text without a last newline");
+  demand(topology::topology_svg(found).ends_with("</svg>\n"), "a picture without an end");
+  const topology::Comparison same = topology::compare_topologies({found, found}, {"a", "b"});
+  demand(!topology::comparison_text(same).empty(), "a comparison without words");
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
+  Topology found;
   try {
-    const Topology found = topology::read_topology({.text = text, .file = "fuzz"});
-    check_shape(found);
-    const Topology again = topology::topology_of_json(topology_json(found), "fuzz");
-    demand(again == found, "JSON gives another topology");
+    found = topology::read_topology({.text = text, .file = "fuzz"});
   } catch (const UserError& error) {
     demand(std::string_view(error.what()).find('\n') == std::string_view::npos, "a message of several lines");
+    return 0;
   }
+  check_shape(found);
+  check_json(found);
+  check_words(found);
   return 0;
 }

@@ -1,8 +1,11 @@
 """shardscope doctor on machines that nobody has at hand: shardscope-emulated on tables of tests/data/emulation."""
 import json
+import pathlib
+import subprocess
+import tempfile
 import unittest
 
-from program import DATA, main, run
+from program import DATA, command, environment, main, run
 from schema_program_test import SCHEMAS, Validator, undescribed
 
 
@@ -84,6 +87,26 @@ class DoctorOnDevices(unittest.TestCase):
         findings = self.findings(2, env, "--timeout", "10")
         self.assertEqual(self.only(findings, "NCCL")["verdict"], "problem")
         self.assertEqual(self.only(findings, "peer access")["verdict"], "ok")
+
+    def test_nccl_that_does_not_start_on_one_rank(self):
+        """The others wait for it inside NCCL, and are not to blame."""
+        sound = "SHARDSCOPE_EMULATION=devices=2,policy=worker"
+        for failing in (0, 1):
+            with self.subTest(failing=failing), tempfile.TemporaryDirectory() as folder:
+                file = pathlib.Path(folder) / "doctor.json"
+                words = command(["doctor", "--timeout", "8", "--json", file])
+                parts = [["-np", "1", "env", sound + ",fail=ncclCommInitRankConfig:1" * (rank == failing), *words]
+                         for rank in range(2)]
+                done = subprocess.run(["mpirun", "-q", *parts[0], ":", *parts[1]], capture_output=True,
+                                      stdin=subprocess.DEVNULL, env=environment(), timeout=60)
+                self.assertEqual(done.returncode, 0, done.stderr.decode(errors="replace"))
+                findings = json.loads(file.read_text())["findings"]
+                nccl = self.only(findings, "NCCL")
+                self.assertEqual(nccl["verdict"], "problem")
+                self.assertIn(f"rank {failing}: ", nccl["evidence"])
+                self.assertIn("ncclCommInitRankConfig", nccl["evidence"])
+                self.assertNotIn("progress", nccl["evidence"])
+                self.assertEqual(self.only(findings, "peer access")["verdict"], "ok")
 
     def test_masks_and_settings(self):
         env = {"SHARDSCOPE_EMULATION": "devices=4,policy=worker", "CUDA_VISIBLE_DEVICES": "0,9,1",

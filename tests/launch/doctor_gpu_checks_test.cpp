@@ -34,6 +34,7 @@ TEST_CASE("doctor: sound GPUs have nothing but ok") {
   CHECK(all_ok(gpus_of(host, ranks)));
   CHECK(all_ok(health_findings(host.gpus.topology)));
   CHECK(all_ok(device_findings(use_of(4), ranks, host)));
+  CHECK(only(near_findings(use_of(4), ranks, host), "GPU and cores").verdict == Verdict::kOk);
   CHECK(all_ok(peer_findings({.tried = true, .ranks = 4, .nccl_tried = true, .nccl_version = "2.27.7"}, host)));
   CHECK(variable_findings(host, ranks).empty());
 }
@@ -163,26 +164,39 @@ TEST_CASE("doctor device per rank: none left, or one that fails") {
   CHECK(none.verdict == Verdict::kProblem);
   CHECK_THAT(none.evidence, Contains("4 ranks, 2 devices"));
   CHECK(device_findings({}, ranks, host).empty());
+  CHECK(near_findings({}, ranks, host).empty());
 }
 
 TEST_CASE("doctor GPU and cores: masks far from the GPU, by choice or by the cpuset") {
   HostFacts host = host_with_gpus(4);
   std::vector<RankFacts> ranks = ranks_with_gpus(4);
   ranks[0].cores = {9};
-  const Finding far = only(device_findings(use_of(4), ranks, host), "GPU and cores");
+  const Finding far = only(near_findings(use_of(4), ranks, host), "GPU and cores");
   CHECK(far.verdict == Verdict::kWarning);
   CHECK_THAT(far.evidence, Contains("rank 0 runs on core 9, its GPU0 belongs to cores 0-7 of NUMA node 0"));
   CHECK_THAT(far.evidence, !Contains("rank 1 runs"));
   CHECK_THAT(far.remedy, Contains("mask"));
   host.cpu.allowed_cores = {8, 9, 10, 11};
   for (RankFacts& rank : ranks) rank.cores = {8 + rank.rank};
-  const Finding cut = only(device_findings(use_of(4), ranks, host), "GPU and cores");
+  const Finding cut = only(near_findings(use_of(4), ranks, host), "GPU and cores");
   CHECK_THAT(cut.remedy, Contains("cpuset") && Contains("ranks 0-1"));
   for (topology::Gpu& gpu : host.gpus.topology.gpus) {
     gpu.cpu_affinity.clear();
     gpu.numa_nodes.clear();
   }
-  CHECK(only(device_findings(use_of(4), ranks, host), "GPU and cores").verdict == Verdict::kUnknown);
+  CHECK(only(near_findings(use_of(4), ranks, host), "GPU and cores").verdict == Verdict::kUnknown);
+}
+
+TEST_CASE("doctor GPU and cores: the ranks of another host are judged there") {
+  HostFacts host = host_with_gpus(2);
+  std::vector<RankFacts> ranks = ranks_with_gpus(2);
+  ranks[1].host = "node2";
+  ranks[1].cores = {0};  // of node2, where GPU1 is near 8-15
+  CHECK(only(near_findings(use_of(2), ranks, host), "GPU and cores").verdict == Verdict::kOk);
+  host.host = "node2";
+  const Finding far = only(near_findings(use_of(2), ranks, host), "GPU and cores");
+  CHECK(far.verdict == Verdict::kWarning);
+  CHECK_THAT(far.evidence, Contains("rank 1 runs on core 0") && !Contains("rank 0"));
 }
 
 TEST_CASE("doctor health: each complaint names its GPUs") {

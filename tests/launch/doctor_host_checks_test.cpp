@@ -65,6 +65,12 @@ TEST_CASE("doctor launch: uneven hosts, and tasks that do not see each other") {
   const Finding split = only(launch_findings({.launcher = "srun", .announced_ranks = 4}, ranks), "launch");
   CHECK(split.verdict == Verdict::kProblem);
   CHECK_THAT(split.evidence, Contains("announced 4"));
+  const Finding lonely = only(launch_findings({.launcher = "srun", .announced_ranks = 4}, sound_ranks(1)), "launch");
+  CHECK(lonely.verdict == Verdict::kProblem);
+  CHECK_THAT(lonely.evidence, Contains("1 rank by srun on 1 host, but it announced 4"));
+  CHECK_THAT(lonely.remedy, Contains("srun --mpi=pmix"));
+  CHECK(only(launch_findings({.launcher = "mpirun", .announced_ranks = 1}, sound_ranks(1)), "launch").verdict ==
+        Verdict::kUnknown);
 }
 
 TEST_CASE("doctor launch: ranks on one core are named, and equal cores of two hosts are not the same") {

@@ -68,6 +68,12 @@ TEST_CASE("doctor NCCL: right, failing, not tried") {
            "NCCL");
   CHECK(failing.verdict == Verdict::kProblem);
   CHECK_THAT(failing.remedy, Contains("NCCL_DEBUG"));
+  const std::string joined = "rank 0: NCCL error 2 (unhandled system error): ncclCommInitRankConfig, rank 0, device 0";
+  const std::string advice = "set NCCL_DEBUG=INFO to see which system call failed: often /dev/shm is small";
+  const Finding split =
+      only(peer_findings({.ranks = 2, .nccl_tried = true, .nccl_failure = joined + ", " + advice}, host), "NCCL");
+  CHECK(split.evidence == joined);
+  CHECK(split.remedy == advice);
   CHECK(only(peer_findings({.why_not_tried = "that takes 2 ranks", .nccl_version = "2.27.7"}, host), "NCCL").verdict ==
         Verdict::kUnknown);
 }

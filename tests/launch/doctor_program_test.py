@@ -125,6 +125,25 @@ class Doctor(unittest.TestCase):
             config.write_text("backend = cpu\n")
             self.assertEqual(self.document("--config", config)["options"]["backend"], "cpu")
 
+    def test_tasks_that_do_not_see_each_other(self):
+        for env in ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "1"}, {"OMPI_COMM_WORLD_SIZE": "4"}):
+            with self.subTest(env=env):
+                launch = self.finding(self.document(env=env), "launch")
+                self.assertEqual(launch["verdict"], "problem")
+                self.assertIn("it announced 4: they do not see each other", launch["evidence"])
+                self.assertIn("srun --mpi=pmix", launch["remedy"])
+                refused = run(["topo"], env=env)
+                self.assertEqual(refused.returncode, 2)
+                self.assertIn("announced 4 tasks but MPI sees 1", text(refused.stderr))
+
+    def test_a_mask_of_the_user(self):
+        core = min(os.sched_getaffinity(0))
+        done = subprocess.run(command(["doctor", "--json", "-"]), capture_output=True, stdin=subprocess.DEVNULL,
+                              env=environment(), timeout=LIMIT_S,
+                              preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+        self.assertEqual(done.returncode, 0, text(done.stderr))
+        self.assertIn("on 1 usable core", self.finding(json.loads(done.stdout), "cores")["evidence"])
+
     def test_verbose_says_findings_as_they_come(self):
         done = run(["doctor", "--verbose"])
         self.assertRegex(text(done.stderr), r"(?m)^unknown: launch: one rank alone")

@@ -71,11 +71,26 @@ TEST_CASE("add_copies: data that did not arrive, and flows that collapse togethe
   CHECK(warned(topology, "emulated"));
 }
 
+TEST_CASE("add_copies: both ways is the sum of both flows, and what did not arrive has no rate") {
+  Topology topology = two_gpus();
+  PeerCopies copies = two_devices();
+  copies.figures = {{.from = 0, .to = 1, .peer_access = true, .both_ways = true, .bytes = 10'000, .us = 1},
+                    {.from = 1, .to = 0, .peer_access = true, .both_ways = true, .bytes = 10'000, .us = 2},
+                    {.from = 1, .to = 0, .peer_access = false, .bytes = 10'000, .us = 2, .right = false}};
+  add_copies(topology, copies, /*emulated=*/false);
+  REQUIRE(topology.measurements.size() == 2);
+  for (const Measurement& figure : topology.measurements) CHECK(*figure.gb_per_s == Approx(15.0));
+  CHECK(warned(topology, "through host memory did not arrive (GPU0 to GPU1)"));
+  CHECK_FALSE(warned(topology, "by peer access did not arrive"));
+}
+
 TEST_CASE("add_copies: devices that the topology does not have are left out") {
   Topology topology = two_gpus();
   topology.gpus[1].pci_bus_id = "";
   PeerCopies copies = two_devices();
-  copies.figures = {{.from = 0, .to = 1, .peer_access = true, .bytes = 64, .us = 1}};
+  copies.figures = {{.from = 0, .to = 1, .peer_access = true, .bytes = 64, .us = 1},
+                    {.from = 0, .to = 1, .peer_access = true, .bytes = 4096, .us = 1, .right = false}};
   add_copies(topology, copies, /*emulated=*/true);
   CHECK(topology.measurements.empty());
+  CHECK(warned(topology, "did not arrive (CUDA device 0 to GPU0)"));
 }

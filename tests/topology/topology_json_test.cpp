@@ -140,6 +140,12 @@ TEST_CASE("topology_of_json: a topology within a report of ours") {
   CHECK(topology::topology_of_json(report, "r.json").gpus.size() == 2);
 }
 
+TEST_CASE("topology_of_json: what is incomplete without a word gets one") {
+  const Topology bare = topology::topology_of_json({{"schema", "shardscope.topology/1"}}, "t.json");
+  CHECK_FALSE(bare.complete);
+  CHECK(warned(bare, {"incomplete"}));
+}
+
 TEST_CASE("topology_of_json: what is wrong is named with its place") {
   CHECK(refusal({{"a", 1}}).find("JSON that shardscope did not write, t.json, ") == 0);
   CHECK(refusal({{"schema", "shardscope.comm/1"}}).find("shardscope.comm/1") != std::string::npos);
@@ -157,6 +163,11 @@ TEST_CASE("topology_of_json: what is wrong is named with its place") {
   CHECK(changed("/gpu_count", uint64_t{1} << 63).find("gpu_count is not a whole number") == 0);
   CHECK(changed("/links/0/1", "NVX").find("links[0][1] is not one of X") == 0);
   CHECK(changed("/links/0", json::array({"X"})).find("links[0] is not a list of 2") == 0);
+  CHECK(changed("/links/0/1", "SYS").find("links is not symmetric (rows 0 and 1)") == 0);
+  CHECK(changed("/links/0/0", "SYS").find("links is not a matrix with X on its diagonal alone") == 0);
+  CHECK(changed("/links/0/1", "X").find("links is not a matrix with X on its diagonal alone") == 0);
+  CHECK(changed("/gpus/1/index", 0).find("gpus is not a list in which index 0 stands once") == 0);
+  CHECK(changed("/gpus/0/power_watts", -1).find("gpus[0].power_watts is not a number from 0") == 0);
   CHECK(changed("/links", json::array()).find("links is not a list of 2 rows") == 0);
   CHECK(changed("/gpus/0/index", -1).find("gpus[0].index is not a whole number from 0") == 0);
   CHECK(changed("/gpus/0/power_watts", "61").find("gpus[0].power_watts is not a number") == 0);

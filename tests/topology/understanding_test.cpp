@@ -116,6 +116,18 @@ TEST_CASE("understand: degraded NVSwitch machines keep their class, and the culp
   CHECK(name_of(broken.topology_class) == "nvswitch");
   CHECK(warned(broken, {"GPU1-GPU6 is SYS"}));
   CHECK(understood(joined(8, "NV18")).warnings.empty());
+  Topology all_short = joined(8, "NV10");
+  name_all(all_short, "NVIDIA A100-SXM4-80GB");
+  CHECK(warned(understood(all_short), {"GPU7 has 10 of 12 NVLinks"}));
+}
+
+TEST_CASE("forget_conclusions: what understand() said goes, what the source said stays") {
+  Topology topology = pairs(2, "NV3");
+  topology.warnings = {"From the source."};
+  topology = understood(topology);
+  REQUIRE(topology.warnings.size() == 2);
+  forget_conclusions(topology);
+  CHECK(topology.warnings == std::vector<std::string>{"From the source."});
 }
 
 TEST_CASE("understand: two fabrics side by side are no NVSwitch machine") {
@@ -184,7 +196,7 @@ TEST_CASE("understand: bandwidth from the number and the kind of links") {
   CHECK_FALSE(understood(pcie).link_gb_per_s);
 }
 
-TEST_CASE("full_link_count: by the driver's names, cards with bridges have 12") {
+TEST_CASE("full_link_count: by whole words of the driver's names, bridged H100 cards have 12") {
   using topology::full_link_count;
   CHECK(full_link_count("NVIDIA H100 80GB HBM3") == 18);
   CHECK(full_link_count("NVIDIA H100 PCIe") == 12);
@@ -193,6 +205,17 @@ TEST_CASE("full_link_count: by the driver's names, cards with bridges have 12") 
   CHECK(full_link_count("Tesla V100-SXM2-32GB") == 6);
   CHECK(full_link_count("NVIDIA GeForce RTX 4090") == 0);
   CHECK(full_link_count("NVIDIA L40S") == 0);
+  CHECK(full_link_count("NVIDIA L40") == 0);
+  CHECK(full_link_count("NVIDIA L4") == 0);
+  CHECK(full_link_count("NVIDIA A10G") == 0);
+  CHECK(full_link_count("NVIDIA H200 NVL") == 18);
+  CHECK(full_link_count("NVIDIA H100 80GB HBM3 MIG 1g.10gb") == 18);
+  CHECK(full_link_count("NVIDIA GB200") == 18);
+  CHECK(full_link_count("NVIDIA A40-48Q") == 4);
+  CHECK(full_link_count("NVIDIA GeForce RTX 3090") == 4);
+  for (const char* name : {"NVIDIA RTX A4000", "NVIDIA RTX A400", "NVIDIA T400", "NVIDIA GeForce RTX 3090 Ti"}) {
+    CHECK_FALSE(full_link_count(name));
+  }
   CHECK_FALSE(full_link_count(""));
   CHECK_FALSE(full_link_count("GPU"));
 }

@@ -1,5 +1,6 @@
 #include "topology/probe.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <optional>
@@ -25,9 +26,10 @@ Topology probe_without_conclusions(const std::string& root) {
   return assemble_topology(asked.answers ? &*asked.answers : nullptr, asked.why_not, root);
 }
 
+/// The faster of two readings: what a link does under load.
 void take_pcie(Gpu& gpu, const Gpu& now) {
-  if (now.pcie_generation) gpu.pcie_generation = now.pcie_generation;
-  if (now.pcie_width) gpu.pcie_width = now.pcie_width;
+  gpu.pcie_generation = std::max(gpu.pcie_generation, now.pcie_generation);  // nullopt is less than all
+  gpu.pcie_width = std::max(gpu.pcie_width, now.pcie_width);
 }
 
 }  // namespace

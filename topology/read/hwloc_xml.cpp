@@ -118,7 +118,7 @@ class HwlocReader {
   /// width follow from it.
   void read_device(const pugi::xml_node& node, const HwlocPlace& place) {
     const std::string_view kind = node.attribute("pci_type").value();
-    const bool nvidia = kind.substr(4, 7) == " [10de:";
+    const bool nvidia = kind.find(" [10de:") == 4;
     const std::string bus_id = printable(node.attribute("pci_busid").value());
     if (nvidia && (kind.starts_with("0302") || kind.starts_with("0300"))) {
       add_gpu(node, place, bus_id);

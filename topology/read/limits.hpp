@@ -8,6 +8,7 @@
 namespace shardscope::topology {
 
 constexpr size_t kMostGpus = 64;             // of one machine: more is none that we know
+constexpr int kLargestGpuIndex = 1023;       // that a label gives: topology_json takes none above it
 constexpr size_t kMostNics = 256;            // a p5.48xlarge has 32
 constexpr size_t kMostMeasurements = 65536;  // ten tests of all ordered pairs of 64 GPUs are 40320
 

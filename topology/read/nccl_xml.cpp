@@ -168,7 +168,7 @@ class NcclReader {
   void read_gpu(const pugi::xml_node& element, NcclGpu& each) {
     if (element.empty()) return;
     const std::optional<int64_t> device = count_of(element.attribute("dev").value());
-    if (device && *device < 1024) each.device = static_cast<int>(*device);
+    if (device && *device <= kLargestGpuIndex) each.device = static_cast<int>(*device);
     const std::optional<int64_t> sm = count_of(element.attribute("sm").value());
     if (sm && *sm >= 10 && *sm < 1000) each.gpu.compute = fmt::format("{}.{}", *sm / 10, *sm % 10);
     each.links_told = !document_.is_open(element);
@@ -182,7 +182,7 @@ class NcclReader {
   bool add_ports(const pugi::xml_node& node, Gpu& gpu) {
     const std::optional<unsigned long> count = xml_number(node.attribute("count").value());
     const size_t ports = gpu.ports.size();
-    if (!count || *count == 0 || *count + ports > kMostLinks) {
+    if (!count || *count == 0 || *count > kMostLinks - ports) {
       faults_.fault(fmt::format("line {}: the count {} is no number of NVLinks: those of {} are unknown",
                                 document_.line_of(node), quoted(node.attribute("count").value()),
                                 quoted(gpu.pci_bus_id)));

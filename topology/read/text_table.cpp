@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "topology/read/limits.hpp"
+
 namespace shardscope::topology {
 namespace {
 
@@ -158,7 +160,7 @@ std::optional<int> number_after(std::string_view word, std::string_view name) {
   if (word.size() > 1 && word.front() == '0') return std::nullopt;
   int value = 0;
   std::from_chars(word.data(), word.data() + word.size(), value);
-  return value;
+  return value <= kLargestGpuIndex ? std::optional(value) : std::nullopt;
 }
 
 std::string quoted(std::string_view text) {

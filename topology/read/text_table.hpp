@@ -38,7 +38,7 @@ bool is_ascending_list(std::string_view text, int largest);
 /// "0-3,8" as 0, 1, 2, 3, 8; nullopt unless the numbers ascend (which bounds the list) and none is above `largest`.
 std::optional<std::vector<int>> ascending_list(std::string_view text, int largest);
 
-/// 12 for "GPU12" and "GPU"; nullopt unless just a number of at most four digits follows.
+/// 12 for "GPU12" and "GPU"; nullopt unless just a number from 0 to kLargestGpuIndex follows.
 std::optional<int> number_after(std::string_view word, std::string_view name);
 
 /// The text in quotes for a warning: at most 32 characters, what cannot be printed as '?'.

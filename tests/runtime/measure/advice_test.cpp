@@ -105,9 +105,6 @@ TEST_CASE("speedup_advice: nothing from few samples, shared cores, or points tha
   SECTION("no TPOT") {
     points[spoiled].tpot_ms = {};
   }
-  SECTION("no speed-up") {
-    points[spoiled].speedup.reset();
-  }
   CHECK(speedup_advice(points).empty());
 }
 
@@ -142,6 +139,13 @@ TEST_CASE("speedup_advice: a sentence for each placement that shows something of
   REQUIRE(advice.size() == 2);
   CHECK(advice[0].rfind("At batch 1 with 8 + 4 tokens and best placement, TP=4 is 2.50x faster than TP=1", 0) == 0);
   CHECK(advice[1].rfind("At batch 1 with 8 + 4 tokens and worst placement, TP=4 is 2.50x faster than TP=1", 0) == 0);
+  // Without a base that all share, each sentence has the ratio of its own pair.
+  std::vector<PointResult> without = two_placements(5.9, 7.9);
+  without.erase(without.begin());
+  const Sentences own = speedup_advice(with_speedups(without));
+  REQUIRE(own.size() == 2);
+  CHECK(own[0].find("TP=4 is 1.50x faster than TP=2") != std::string::npos);
+  CHECK(own[1].find("TP=4 is 2.00x faster than TP=2") != std::string::npos);
   std::vector<PointResult> same = {a_point(1, 9.9), a_point(2, 4.9)};
   for (PointResult& point : same) point.group.also = {Placement::kBest, Placement::kWorst};
   const Sentences one = speedup_advice(with_speedups(same));

@@ -165,6 +165,19 @@ TEST_CASE("comparable_differences: each fact gives another key and a line with i
   }
 }
 
+TEST_CASE("machine_differences: another device of a rank that both runs have") {
+  Environment two = an_environment();
+  two.devices = {{.rank = 0, .name = "A", .uuid = "GPU-0", .pci_bus_id = "0000:01:00.0"},
+                 {.rank = 1, .name = "A", .uuid = "GPU-1", .pci_bus_id = "0000:02:00.0"}};
+  Environment other = two;
+  other.devices[1].uuid = "GPU-2";
+  const auto report = [](const Environment& environment) { return a_report(an_options(), {}, "tiny", environment); };
+  CHECK(machine_differences(report(two), report(two)).empty());
+  CHECK(machine_differences(report(two), report(other)) == Lines{"rank 1's device, uuid: GPU-1, GPU-2"});
+  other.devices.pop_back();  // fewer ranks, on the same devices
+  CHECK(machine_differences(report(two), report(other)).empty());
+}
+
 TEST_CASE("machine_differences, environment_differences: one line for each fact that changed") {
   const Json here = a_report();
   CHECK(environment_differences(here, here).empty());

@@ -122,6 +122,13 @@ TEST_CASE("read_xml: hwloc's bridges, NICs and memory nodes of GPUs", "[hwloc-xm
   CHECK(nic_link(topology, 3, 0) == "SYS");
 }
 
+TEST_CASE("read_xml: hwloc's PCI devices without a whole pci_type are no GPUs", "[hwloc-xml]") {
+  for (const char* kind : {"", "pci_type=\"\"", "pci_type=\"030\"", "pci_type=\"0302\"", "pci_type=\"0302 [10de\""}) {
+    const Topology topology = taken(machine(fmt::format("<object type=\"PCIDev\" {}/>\n", kind), "", ""));
+    CHECK(topology.gpu_count == 0);
+  }
+}
+
 TEST_CASE("read_xml: hwloc's NVSwitches, odd figures and missing matrices", "[hwloc-xml]") {
   const std::string gpus = port(50, "0-1",
                                 pci(0x10, "0302 [10de:1db8]", nvml(0, "Tesla V100-SXM3-32GB")) +

@@ -10,6 +10,7 @@
 
 #include "kernels/base/error.hpp"
 #include "tests/topology/topologies.hpp"
+#include "topology/topology_json.hpp"
 
 using namespace shardscope;
 using namespace shardscope::test;
@@ -204,10 +205,46 @@ std::string contradiction(const Topology& mutated, const Topology& original) {
 
 }  // namespace
 
+TEST_CASE("topo --json: every recorded machine comes back as it was") {
+  int machines = 0;
+  for (const char* folder : {"nvidia-smi", "a26", "p2p", "nccl-tests", "nccl-xml"}) {
+    for (const std::string& file : files_in(folder)) {
+      Topology wanted;
+      try {
+        wanted = recorded(file);
+      } catch (const UserError&) {
+        continue;  // recorded because it is refused
+      }
+      INFO(file);
+      const std::string json = topology_json(wanted).dump();
+      wanted.source = topology::SourceKind::kShardscope;
+      CHECK(topology::read_topology({.text = json, .file = file}) == wanted);
+      ++machines;
+    }
+  }
+  CHECK(machines > 50);
+}
+
+TEST_CASE("read_topology: recorded JSON is the machine that it was written of") {
+  const auto source = GENERATE(
+      std::pair{"shardscope/allreduce-4xa100.json", "nccl-tests/dgx-a100-4gpu-p2p-on-and-off.txt"},
+      std::pair{"shardscope/dgx2-16xv100-cut.json", "nvidia-smi/dgx2-16xv100-nv6-10hca-truncated.txt"},
+      std::pair{"shardscope/gb200-compute-tray.json", "nvidia-smi/gb200-compute-tray-4gpu-8nic-gpu-numa-ids.txt"},
+      std::pair{"shardscope/measured-2x-rtx4090.json", "p2p/p2pbw-2x-rtx4090-narrow-pcie-links.txt"},
+      std::pair{"shardscope/pairs-4xa100.json", "nvidia-smi/azure-nc96ads-a100-v4-4xa100-pcie-pairs.txt"},
+      std::pair{"shardscope/switched-4xa100.json", "nccl-xml/alibaba-4xa100-2cx6-dump.xml"});
+  const Topology again = recorded(source.first);
+  Topology wanted = recorded(source.second);
+  wanted.source = topology::SourceKind::kShardscope;
+  wanted.file = again.file;
+  wanted.warnings = again.warnings;  // whose wording is that of the version that wrote the file
+  CHECK(again == wanted);
+}
+
 TEST_CASE("read_topology: whatever is done to recorded texts, there is a topology or a UserError, and soon") {
   uint64_t seed = 0;
   const auto begin = std::chrono::steady_clock::now();
-  for (const char* folder : {"nvidia-smi", "a26", "p2p", "nccl-tests", "nccl-xml"}) {
+  for (const char* folder : {"nvidia-smi", "a26", "p2p", "nccl-tests", "nccl-xml", "shardscope"}) {
     for (const std::string& file : files_in(folder)) {
       const std::string original = recorded_text(file);
       const int rounds = original.size() > 20'000 ? 10 : 60;

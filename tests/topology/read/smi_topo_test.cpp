@@ -3,6 +3,7 @@
 
 #include "kernels/base/error.hpp"
 #include "tests/topology/read/smi_four.hpp"
+#include "topology/topology_json.hpp"
 
 using namespace shardscope;
 using namespace shardscope::test;
@@ -146,4 +147,13 @@ TEST_CASE("topo -m: numbers of GPUs and NICs") {
   CHECK_THROWS_WITH(read(matrix(65)), Catch::Contains("65 GPUs") && Catch::Contains("machine.txt"));
   CHECK_THROWS_AS(read(matrix(900)), UserError);
   CHECK_THROWS_WITH(read("\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\n"), Catch::Contains("without rows"));
+}
+
+TEST_CASE("topo -m: the largest number of a GPU is one that topo --json can be read with") {
+  const Topology topology = read("\tGPU7\tGPU1023\nGPU7\t X \tNV4\nGPU1023\tNV4\t X \n");
+  REQUIRE(topology.gpu_count == 2);
+  CHECK(topology.gpus[1].index == 1023);
+  const std::string json = topology::topology_json(topology).dump();
+  CHECK(topology::read_topology({.text = json, .file = "t.json"}).gpus == topology.gpus);
+  CHECK_THROWS_AS(topology::read_topology({.text = "\tGPU7\tGPU1024\nGPU1024\tNV4\t X \n", .file = "t"}), UserError);
 }

@@ -212,6 +212,17 @@ TEST_CASE("read_xml: damaged attributes become unknown", "[nccl-xml]") {
   CHECK_FALSE(mask.complete);
 }
 
+TEST_CASE("read_xml: a count of NVLinks that no integer holds with those before it is no number of them",
+          "[nccl-xml]") {
+  for (const char* count : {"18446744073709551615", "18446744073709551614", "63", "65"}) {
+    const std::string huge = fmt::format(R"(<nvlink target="0000:01:00.0" count="{}" tclass="0x030200"/>)", count);
+    const Topology topology = taken(system_of(gpu_of(0, to_gpu(1, 2) + huge) + gpu_of(1, to_gpu(0, 2))));
+    CHECK(warned(topology, {"count", count}));
+    CHECK(topology.gpus.at(0).ports.empty());
+    CHECK_FALSE(topology.gpus.at(0).nvlinks);
+  }
+}
+
 TEST_CASE("read_xml: GPUs are numbered by dev, others by what is left", "[nccl-xml]") {
   const Topology topology = taken(system_of(
       gpu_of(2, kToSwitch) + R"(<pci busid="0000:77:00.0" class="0x030200" vendor="0x10de"/>)" + gpu_of(0, kToSwitch)));

@@ -1,5 +1,5 @@
 // Damage to recorded tables and XML: only UserError may come out, in time, and no figure that the whole does not hold.
-#include <chrono>
+#include <ctime>
 #include <random>
 #include <set>
 #include <tuple>
@@ -16,6 +16,8 @@ using topology::SourceText;
 using topology::Topology;
 
 namespace {
+
+constexpr std::clock_t kMostTime = 20 * CLOCKS_PER_SEC;  // of this process; sanitizers take ten times as long
 
 const std::vector<std::string> kTables = {
     "nccl-tests/azure-ndv4-8xa100-40gb-superbench.txt",
@@ -164,10 +166,10 @@ TEST_CASE("readers: any damage gives a topology or UserError, in time", "[mutati
       }
     }
     INFO("seed " << seed);
-    const auto begin = std::chrono::steady_clock::now();
+    const std::clock_t begin = std::clock();
     std::optional<Topology> topology;
     REQUIRE_NOTHROW(topology = read(text));
-    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(2));
+    CHECK(std::clock() - begin < kMostTime);
     if (!topology) continue;
     REQUIRE(topology->gpus.size() == static_cast<size_t>(topology->gpu_count.value_or(0)));
     REQUIRE(topology->gpus.size() <= 64);
@@ -205,8 +207,8 @@ TEST_CASE("readers: large texts are read or refused in time", "[mutation]") {
            repeated("|size|busbw|\n|--|--|\n"),
        }) {
     INFO(text.substr(0, 80));
-    const auto begin = std::chrono::steady_clock::now();
+    const std::clock_t begin = std::clock();
     REQUIRE_NOTHROW(read(text));
-    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(2));
+    CHECK(std::clock() - begin < kMostTime);
   }
 }

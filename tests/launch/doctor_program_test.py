@@ -9,16 +9,12 @@ import subprocess
 import tempfile
 import unittest
 
-from program import command, environment, main, run
+from program import command, environment, main, run, text
 from schema_program_test import SCHEMAS, Validator, undescribed
 
 VERDICTS = ["problem", "warning", "unknown", "ok"]
 HOST_CHECKS = {"launch", "core masks", "machine", "cores", "CPU quota", "memory", "/dev/shm", "locked memory"}
 LIMIT_S = 120
-
-
-def text(stream):
-    return stream.decode(errors="replace")
 
 
 def rows_of(table):

@@ -113,5 +113,32 @@ class Job:
         shutil.rmtree(self.folder)
 
 
+def text(stream):
+    return stream.decode(errors="replace")
+
+
+class WithFolder(unittest.TestCase):
+    """Tests with a folder of their own, of runs that succeed or are refused in one line."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def ok(self, arguments, ranks=0, **options):
+        done = run(arguments, ranks, **options)
+        self.assertEqual(done.returncode, 0, text(done.stderr))
+        return done
+
+    def refused(self, arguments, *words, ranks=0):
+        done = run(arguments, ranks)
+        lines = [line for line in text(done.stderr).splitlines() if line.startswith("shardscope: error: ")]
+        self.assertEqual(done.returncode, 2, text(done.stderr))
+        self.assertEqual(len(lines), 1, text(done.stderr))
+        for word in words:
+            self.assertIn(str(word), lines[0])
+        self.assertEqual(done.stdout, b"")
+
+
 def main():
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)

@@ -1,11 +1,9 @@
 """`shardscope topo` and `compare` as a user starts them."""
 import json
 import pathlib
-import tempfile
-import unittest
 import xml.etree.ElementTree
 
-from program import DATA, main, run
+from program import DATA, WithFolder, main, text
 
 RECORDED = DATA / "topologies"
 AWS = RECORDED / "nvidia-smi/aws-p4-8xa100-sxm4-nv12.txt"
@@ -13,35 +11,10 @@ AZURE = RECORDED / "nvidia-smi/azure-nc96ads-a100-v4-4xa100-pcie-pairs.txt"
 ROCM = RECORDED / "nvidia-smi/rocm-smi-showtopo-4gpu-xgmi-not-nvidia.txt"
 
 
-def text(output):
-    return output.decode(errors="replace")
-
-
-class WithFolder(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def ok(self, *arguments, **options):
-        done = run(arguments, **options)
-        self.assertEqual(done.returncode, 0, text(done.stderr))
-        return done
-
-    def refused(self, arguments, *words, ranks=0):
-        done = run(arguments, ranks)
-        lines = [line for line in text(done.stderr).splitlines() if line.startswith("shardscope: error: ")]
-        self.assertEqual(done.returncode, 2, text(done.stderr))
-        self.assertEqual(len(lines), 1, text(done.stderr))
-        for word in words:
-            self.assertIn(str(word), lines[0])
-        self.assertEqual(done.stdout, b"")
-
-
 class Topo(WithFolder):
     def test_this_machine(self):
-        page = text(self.ok("topo").stdout)
-        document = json.loads(self.ok("topo", "--json", "-").stdout)
+        page = text(self.ok(["topo"]).stdout)
+        document = json.loads(self.ok(["topo", "--json", "-"]).stdout)
         self.assertEqual(document["schema"], "shardscope.topology/1")
         self.assertTrue(document["cpu"])
         self.assertGreater(len(document["numa_nodes"]), 0)
@@ -53,27 +26,27 @@ class Topo(WithFolder):
             self.assertIn("NUMA", page)
 
     def test_a_file_as_page_document_and_drawing(self):
-        page = text(self.ok("topo", "--file", AWS).stdout)
+        page = text(self.ok(["topo", "--file", AWS]).stdout)
         for word in ("NV12", "class: nvswitch", "4  0-3        NV12", "0-23,48-71"):
             self.assertIn(word, page)
         drawing = self.folder / "aws.svg"
         document = self.folder / "aws.json"
-        done = self.ok("topo", "--file", AWS, "--json", document, "--svg", drawing)
+        done = self.ok(["topo", "--file", AWS, "--json", document, "--svg", drawing])
         self.assertIn("class: nvswitch", text(done.stdout))
         self.assertTrue(xml.etree.ElementTree.fromstring(drawing.read_text()).tag.endswith("svg"))
-        again = json.loads(self.ok("topo", "--file", document, "--json", "-").stdout)
+        again = json.loads(self.ok(["topo", "--file", document, "--json", "-"]).stdout)
         first = json.loads(document.read_text())
         self.assertEqual(again["source"], {"kind": "shardscope", "file": str(document)})
         self.assertEqual({**again, "source": None}, {**first, "source": None})
 
     def test_standard_input_and_output(self):
-        done = self.ok("topo", "--file", "-", "--svg", "-", stdin=AZURE.read_bytes())
+        done = self.ok(["topo", "--file", "-", "--svg", "-"], stdin=AZURE.read_bytes())
         self.assertTrue(done.stdout.startswith(b"<svg"))
         self.assertIn("class: nvlink-pairs", text(done.stderr))
         self.assertIn("standard input", text(done.stderr))
 
     def test_under_mpirun_rank_0_speaks_alone(self):
-        done = self.ok("topo", "--file", AZURE, ranks=3)
+        done = self.ok(["topo", "--file", AZURE], ranks=3)
         self.assertEqual(text(done.stdout).count("class: "), 1)
 
     def test_what_is_refused(self):
@@ -97,17 +70,17 @@ class Topo(WithFolder):
 
 class Compare(WithFolder):
     def test_why_tp_4_differs_between_two_clouds(self):
-        done = self.ok("compare", AWS, AZURE)
+        done = self.ok(["compare", AWS, AZURE])
         page = text(done.stdout)
         for word in (AWS.stem, AZURE.stem, "NV12", "SYS", "TP=4"):
             self.assertIn(word, page)
-        document = json.loads(self.ok("compare", AWS, AZURE, "--json", "-").stdout)
+        document = json.loads(self.ok(["compare", AWS, AZURE, "--json", "-"]).stdout)
         self.assertEqual(document["schema"], "shardscope.compare/1")
         self.assertEqual(document["names"], [AWS.stem, AZURE.stem])
         self.assertIn("TP=4", document["summary"])
 
     def test_a_machine_with_itself(self):
-        done = self.ok("compare", AWS, AWS, "--json", self.folder / "c.json")
+        done = self.ok(["compare", AWS, AWS, "--json", self.folder / "c.json"])
         document = json.loads((self.folder / "c.json").read_text())
         self.assertEqual(document["differences"], [])
         self.assertTrue(document["summary"])

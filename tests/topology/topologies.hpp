@@ -1,14 +1,17 @@
 // For tests: topologies made by hand, and recorded ones.
 #pragma once
 
+#include <filesystem>
 #include <fstream>
 #include <initializer_list>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
 
 #include <catch2/catch.hpp>
 
+#include "kernels/base/error.hpp"
 #include "topology/read/reading.hpp"
 #include "topology/topology.hpp"
 #include "topology/understanding.hpp"
@@ -55,6 +58,35 @@ inline std::string recorded_text(const std::string& name) {
 inline topology::Topology recorded(const std::string& name) {
   const std::string text = recorded_text(name);
   return topology::read_topology({.text = text, .file = name});
+}
+
+/// Visits every recorded machine that its reader takes; those that are refused are its reader's test's matter.
+template <class Visit>
+void for_recorded(const Visit& visit) {
+  constexpr int kLeast = 55;
+  int visited = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kRecorded)) {
+    if (!entry.is_regular_file()) continue;
+    const std::string name = std::filesystem::relative(entry.path(), kRecorded).string();
+    INFO(name);
+    std::optional<topology::Topology> machine;
+    try {
+      machine = recorded(name);
+    } catch (const UserError&) {
+      continue;
+    }
+    ++visited;
+    visit(*machine);
+  }
+  CHECK(visited >= kLeast);
+}
+
+/// What a reader makes of a text that is its own.
+inline topology::Topology taken(std::optional<topology::Topology> (*reader)(const topology::SourceText&),
+                                const std::string& text, const std::string& file = "given.txt") {
+  const std::optional<topology::Topology> topology = reader({.text = text, .file = file});
+  REQUIRE(topology);
+  return *topology;
 }
 
 inline std::string narrowest(const std::optional<topology::Path>& path) {

@@ -57,11 +57,11 @@ Head head_of(const std::vector<std::string>& cells, int line) {
     // A second column of the same kind would mix two kinds of runs.
     const bool again = column != Column::kTime && column != Column::kOther && head.has(column);
     head.columns.push_back(again ? Column::kOther : column);
-    if (head.columns.back() == Column::kOther && contains(title, "bw")) head.left_out.push_back(printable(cell));
+    if (head.columns.back() == Column::kOther && contains(title, "bw")) head.left_out.push_back(bounded_name(cell));
     std::string algorithm = trimmed(cell.substr(0, cell.rfind('(')));
     if (column != Column::kTime || lower_text(algorithm) == "time" || lower_text(algorithm) == "latency")
       algorithm.clear();
-    head.algorithms.push_back(printable(algorithm));
+    head.algorithms.push_back(bounded_name(algorithm));
     head.us.push_back(title.ends_with("(ms)") ? 1000 : 1);
   }
   return head;
@@ -250,7 +250,7 @@ class TableReader {
           }
           break;
         case Column::kAlgorithm:
-          algorithm = printable(cell);
+          algorithm = bounded_name(cell);
           break;
       }
       if (good) continue;

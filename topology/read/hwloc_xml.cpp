@@ -119,7 +119,7 @@ class HwlocReader {
   void read_device(const pugi::xml_node& node, const HwlocPlace& place) {
     const std::string_view kind = node.attribute("pci_type").value();
     const bool nvidia = kind.find(" [10de:") == 4;
-    const std::string bus_id = printable(node.attribute("pci_busid").value());
+    const std::string bus_id = bounded_name(node.attribute("pci_busid").value());
     if (nvidia && (kind.starts_with("0302") || kind.starts_with("0300"))) {
       add_gpu(node, place, bus_id);
     } else if (nvidia && kind.starts_with("0680")) {
@@ -143,10 +143,10 @@ class HwlocReader {
       if (nvml || (cuda && !by_nvml)) each.number = nvml ? nvml : cuda;
       by_nvml = by_nvml || nvml;
       if (nvml || cuda) machine_.gpu_of.emplace(gp_index(child), machine_.gpus.size());
-      if (each.gpu.name.empty()) each.gpu.name = printable(info(child, "GPUModel"));
-      if (each.gpu.uuid.empty()) each.gpu.uuid = printable(info(child, "NVIDIAUUID"));
+      if (each.gpu.name.empty()) each.gpu.name = bounded_name(info(child, "GPUModel"));
+      if (each.gpu.uuid.empty()) each.gpu.uuid = bounded_name(info(child, "NVIDIAUUID"));
     }
-    if (each.gpu.name.empty()) each.gpu.name = printable(info(node, "PCIDevice"));
+    if (each.gpu.name.empty()) each.gpu.name = bounded_name(info(node, "PCIDevice"));
     machine_.gpus.push_back(std::move(each));
   }
 
@@ -159,7 +159,7 @@ class HwlocReader {
     for (const pugi::xml_node& child : node.children("object")) {
       if (type_of(child) != "OSDev") continue;
       const bool fabric = !info(child, "NodeGUID").empty() || !info(child, "Port1LID").empty();
-      if (name.empty() || fabric) name = printable(child.attribute("name").value());
+      if (name.empty() || fabric) name = bounded_name(child.attribute("name").value());
       if (fabric) break;
     }
     machine_.nics.push_back({.nic = {.name = name.empty() ? bus_id : name, .device = name}, .place = place});
@@ -208,7 +208,7 @@ class HwlocReader {
     for (const char* const name : {"DMIProductName", "PlatformModel", "CPUModel"}) {
       std::string_view value = info(machine_node_, name);
       if (value.empty()) value = info(machine_node_.child("object"), name);
-      if (topology_.platform.empty()) topology_.platform = printable(value);
+      if (topology_.platform.empty()) topology_.platform = bounded_name(value);
     }
   }
 

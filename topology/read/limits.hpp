@@ -13,7 +13,7 @@ constexpr size_t kMostNics = 256;            // a p5.48xlarge has 32
 constexpr size_t kMostMeasurements = 65536;  // ten tests of all ordered pairs of 64 GPUs are 40320
 
 /// A name out of a file: at most 64 characters; what is not printable ASCII becomes '?'.
-inline std::string printable(std::string_view text) {
+inline std::string bounded_name(std::string_view text) {
   std::string name(text.substr(0, 64));
   for (char& c : name) {
     if (c < ' ' || c > '~') c = '?';

@@ -78,7 +78,7 @@ class RunReader {
     if (words[0] == "size" && word_after(words, "size") == "count" && contains(line, "busbw")) return read_head(words);
     if (contains(line, "Test CUDA failure") || contains(line, "Test NCCL failure") || contains(line, "Test failure")) {
       if (failure_.empty()) {
-        failure_ = printable(line.substr(line.find("Test ")));
+        failure_ = bounded_name(line.substr(line.find("Test ")));
         failure_line_ = cursor_.number;
       }
       return;
@@ -95,7 +95,7 @@ class RunReader {
     const bool starting = contains(line, "Collective test starting");
     begin_run();
     if (!starting) reset_run();
-    run_.collective = printable(line.substr(begin, perf - begin));
+    run_.collective = bounded_name(line.substr(begin, perf - begin));
     if (starting) {
       ours_ = true;
       return;
@@ -169,7 +169,7 @@ class RunReader {
       if (good) gpu.pci_bus_id = fmt::format("{}.0", bus);
       const size_t name = line.find_first_not_of(' ', close + 1);
       if (name != std::string_view::npos)
-        gpu.name = printable(line.substr(name, line.find_last_not_of(' ') + 1 - name));
+        gpu.name = bounded_name(line.substr(name, line.find_last_not_of(' ') + 1 - name));
     }
     run_.ranks.push_back(std::move(gpu));
   }
@@ -220,8 +220,8 @@ class RunReader {
     }
     row.gb_per_s = algbw->value;
     row.busbw_gb_per_s = busbw->value;
-    row.kind = printable(words[2]);
-    if (columns_.redop < words.size()) row.kind += fmt::format(" {}", printable(words[columns_.redop]));
+    row.kind = bounded_name(words[2]);
+    if (columns_.redop < words.size()) row.kind += fmt::format(" {}", bounded_name(words[columns_.redop]));
     if (run_.rows.size() == kMostMeasurements) {
       throw UserError(fmt::format("more than {} rows", kMostMeasurements), topology_.file, "give one run's output");
     }

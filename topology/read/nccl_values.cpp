@@ -31,7 +31,7 @@ std::optional<std::vector<int>> nccl_mask(std::string_view mask) {
 }
 
 std::string lower_name(std::string_view name) {
-  std::string text = printable(name);
+  std::string text = bounded_name(name);
   for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
   return text;
 }

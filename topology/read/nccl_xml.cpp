@@ -91,7 +91,7 @@ class NcclReader {
     }
     cpu.host = node.attribute("host_hash").value();
     if (topology_.platform.empty() && !node.attribute("vendor").empty()) {
-      topology_.platform = fmt::format("{} family {} model {}", printable(node.attribute("vendor").value()),
+      topology_.platform = fmt::format("{} family {} model {}", bounded_name(node.attribute("vendor").value()),
                                        node.attribute("familyid").as_int(), node.attribute("modelid").as_int());
     }
     if (!cpus_.empty() && cpus_.front().host != cpu.host) {
@@ -211,7 +211,8 @@ class NcclReader {
 
   void add_nics(const pugi::xml_node& element, const NcclPlace& place, const std::string& bus_id) {
     std::vector<std::string> names;
-    for (const pugi::xml_node& net : element.children("net")) names.push_back(printable(net.attribute("name").value()));
+    for (const pugi::xml_node& net : element.children("net"))
+      names.push_back(bounded_name(net.attribute("name").value()));
     if (names.empty() && !bus_id.empty()) names.push_back(bus_id);
     for (const std::string& name : names) {
       if (system_.nics.size() == kMostNics) {

@@ -51,7 +51,7 @@ std::optional<double> nccl_speed(std::string_view text);
 std::optional<int> pcie_generation_of(double gt_per_s);
 /// Compute capabilities whose GPUs have no NVLink at all: Pascal, Ada and Blackwell cards, and those on boards.
 bool never_has_nvlink(const std::optional<std::string>& compute);
-/// printable(), in lower case.
+/// bounded_name(), in lower case.
 std::string lower_name(std::string_view name);
 
 }  // namespace shardscope::topology

@@ -76,7 +76,7 @@ class BandwidthReader {
     if (words[0] == "nvbandwidth" && words.size() > 1 && words[1] == "Version:") ours_ = true;
     if (words[0] == "Waived:" || (words.size() == 2 && words[1] == "waived.")) ++waived_;
     if (words[0] == "Running" && words.size() > 1) {
-      test_ = printable(words[1].substr(0, words[1].find_last_not_of('.') + 1));
+      test_ = bounded_name(words[1].substr(0, words[1].find_last_not_of('.') + 1));
     }
     if (words[0] == "Device" && words.size() > 2 && words[1].ends_with(':')) read_device(line, words);
     if (is_title(line) && (contains(line, "andwidth (GB/s)") || contains(line, "atency")))
@@ -93,7 +93,7 @@ class BandwidthReader {
     const auto begin = static_cast<size_t>(words[2].data() - line.data());
     std::string_view name = line.substr(begin, line.rfind('(') - begin);
     while (name.ends_with(' ')) name.remove_suffix(1);
-    Gpu gpu{.index = *index, .name = printable(name), .pci_bus_id = bus_id_of(line)};
+    Gpu gpu{.index = *index, .name = bounded_name(name), .pci_bus_id = bus_id_of(line)};
     devices_.push_back(std::move(gpu));
   }
 

@@ -126,7 +126,7 @@ class PairTestReader {
     const auto name = static_cast<size_t>(words[2].data() - line.data());
     if (!index || static_cast<size_t>(*index) >= kMostGpus || name > bus || devices_.size() == kMostGpus) return;
     Gpu gpu{.index = *index};
-    gpu.name = printable(line.substr(name, bus - name));
+    gpu.name = bounded_name(line.substr(name, bus - name));
     const auto number = hex_behind(line, "pciBusID:"), device = hex_behind(line, "pciDeviceID:");
     const auto domain = hex_behind(line, "pciDomainID:");
     if (number && device && domain) gpu.pci_bus_id = fmt::format("{:04x}:{:02x}:{:02x}.0", *domain, *number, *device);

@@ -1,9 +1,6 @@
 // Which reader a text belongs to.
 #include <array>
-#include <fstream>
 #include <string>
-#include <system_error>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -14,8 +11,6 @@
 
 namespace shardscope::topology {
 namespace {
-
-constexpr int64_t kMostBytes = int64_t{64} << 20;
 
 using Reader = std::optional<Topology> (*)(const SourceText&);
 
@@ -79,25 +74,6 @@ Topology read_topology(const SourceText& source) {
   throw UserError("nothing that is known to describe a topology", source.file,
                   "give the output of nvidia-smi topo -m, topo -p2p r or nvlink -s, an NCCL or hwloc XML, a table of "
                   "p2pBandwidthLatencyTest, nvbandwidth or nccl-tests, or a JSON of shardscope topo");
-}
-
-Topology read_topology_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  if (file) {
-    std::array<char, 65536> piece{};
-    while (file.read(piece.data(), piece.size()) || file.gcount() > 0) {
-      text.append(piece.data(), static_cast<size_t>(file.gcount()));
-      if (std::ssize(text) > kMostBytes) {
-        throw UserError(fmt::format("more than {} MiB are no topology", kMostBytes >> 20), path,
-                        "give the tool's output alone");
-      }
-    }
-  }
-  if (file.bad() || (!file.eof() && text.empty())) {
-    throw UserError("a topology that cannot be read", path, "check the name and the permissions");
-  }
-  return read_topology({.text = text, .file = path});
 }
 
 }  // namespace shardscope::topology

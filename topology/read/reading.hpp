@@ -34,8 +34,4 @@ std::optional<Topology> read_collective_table(const SourceText& source);  // Mar
 /// Tries all readers, then understand(). Throws UserError for a text of no known kind, saying what was expected.
 Topology read_topology(const SourceText& source);
 
-/// The same of a file (or "-": not taken). Throws UserError for a file that cannot be read, is a folder, or is larger
-/// than 64 MiB.
-Topology read_topology_file(const std::string& path);
-
 }  // namespace shardscope::topology

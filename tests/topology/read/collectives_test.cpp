@@ -16,13 +16,6 @@ using topology::Topology;
 namespace {
 
 using Catch::Matchers::Contains;
-using Reader = std::optional<Topology> (*)(const SourceText&);
-
-Topology taken(Reader reader, const std::string& text) {
-  const std::optional<Topology> topology = reader({.text = text, .file = "given.txt"});
-  REQUIRE(topology);
-  return *topology;
-}
 
 /// Rounded to a tenth, as INDEX.md gives them.
 double tenth(double value) {

@@ -12,9 +12,7 @@ using topology::Topology;
 namespace {
 
 Topology taken(const std::string& text) {
-  const std::optional<Topology> topology = topology::read_xml({.text = text, .file = "given.xml"});
-  REQUIRE(topology);
-  return *topology;
+  return test::taken(topology::read_xml, text, "given.xml");
 }
 
 }  // namespace

@@ -19,9 +19,7 @@ std::optional<Topology> read(const std::string& text) {
 }
 
 Topology taken(const std::string& text) {
-  const std::optional<Topology> topology = read(text);
-  REQUIRE(topology);
-  return *topology;
+  return test::taken(topology::read_xml, text, "given.xml");
 }
 
 struct Recorded {

@@ -113,10 +113,10 @@ if ((EUID != 0)); then
   expect "cannot be written by $(id -un)"
 fi
 
-# A toolkit in the cache, a build that makes the program for a GPU, and a look at coverage that is content.
+# A toolkit in the cache, a build that makes the program for a GPU, and a fuzzer and a look at coverage that are content.
 hide_toolkits
 cache_toolkit
-mkdir -p "$copy/tests/kernels/cuda"
+mkdir -p "$copy/tests/kernels/cuda" "$copy/tests/fuzz"
 # gpu_test_is BODY, coverage_is BODY: what these do from now on.
 gpu_test_is() {
   fake cmake <<EOF
@@ -130,7 +130,13 @@ coverage_is() {
   printf '#!/usr/bin/env bash\necho "$*" >>"%s/coverage.calls"\n%s\n' "$work" "$1" >"$copy/tests/kernels/cuda/coverage.py"
   chmod +x "$copy/tests/kernels/cuda/coverage.py"
 }
+# fuzz_is BODY: what the fuzzer does from now on.
+fuzz_is() {
+  printf '#!/usr/bin/env bash\necho "$*" >>"%s/fuzz.calls"\n%s\n' "$work" "$1" >"$copy/tests/fuzz/run"
+  chmod +x "$copy/tests/fuzz/run"
+}
 gpu_test_is 'echo "no GPU here"; exit 4'
+fuzz_is 'exit 0'
 coverage_is 'echo "100.0 % of a.cu"'
 
 begin "tests/run: kernels by nvcc, sanitizer tests, their lines, all tests last, and the model's path for all"
@@ -146,6 +152,7 @@ expect "model $model"
 expect "no GPU here"
 expect "100.0 % of a.cu"
 expect_calls coverage "build-asan"
+expect_calls fuzz "--seconds 45"
 [[ ! -e $copy/build-asan/old.gcda ]] || wrong "counts of an earlier run are still there"
 expect_calls cmake "--preset cpu -DSHARDSCOPE_CUDA_TOOLKIT=$toolkit -DSHARDSCOPE_CUDA_PACKAGES=$nvml"
 expect_calls cmake "--preset asan -DSHARDSCOPE_CUDA_TOOLKIT=$toolkit"
@@ -165,6 +172,7 @@ expect_status 0
 expect_calls ctest "--no-tests=ignore -R a b"
 expect_calls ctest "--no-tests=error -R a b"
 expect_no_calls coverage
+expect_no_calls fuzz
 
 begin "tests/run: kernels that fail on a GPU, and lines that no test runs, fail the run"
 gpu_test_is 'exit 1'
@@ -175,6 +183,13 @@ expect_last_line 'tests/run: FAILED: "kernels compiled by nvcc" "lines of the ke
 expect_calls ctest "--preset cpu"
 gpu_test_is 'exit 0'
 coverage_is 'exit 0'
+
+begin "tests/run: a finding of the fuzzer fails the run"
+fuzz_is 'exit 1'
+capture "$copy/tests/run"
+expect_status 1
+expect_last_line 'tests/run: FAILED: "readers of topologies, fuzzed for 45 s"'
+fuzz_is 'exit 0'
 
 begin "tests/run: kernels that take too much fail the run"
 fake ctest <<<'[[ $2 != cuda ]]'

@@ -15,6 +15,7 @@
 
 #include "kernels/base/range.hpp"
 #include "kernels/dtype.hpp"
+#include "kernels/operation_times.hpp"
 
 namespace shardscope::kernels {
 
@@ -256,6 +257,33 @@ class Backend {
   virtual uint64_t read_all(std::span<const Matrix* const> matrices, const KvCache* cache, const KvPart& kv) = 0;
 
   virtual void synchronize() = 0;
+
+  // Times of operations. begin_operation and end_operation stand around everything that belongs to one operation of a
+  // step, and around what follows the step on the host (sampling): they cost nothing unless times are noted.
+
+  /// Whether the steps from now on note when each of their operations began and ended. Recordings of steps that do are
+  /// others than of those that do not. False: this backend cannot.
+  virtual bool note_times(bool /*on*/) { return false; }
+  virtual void begin_operation(Operation /*operation*/) {}
+  virtual void end_operation() {}
+  /// Of the operations since the latest run_step began, in the order in which they were enqueued; empty where nothing
+  /// was noted. Waits. Valid until the next step.
+  virtual std::span<const OperationTimes> step_times() { return {}; }
+  /// How far the clock of those times goes on at once: measured by the first note_times(true), where it may be more
+  /// than a nanosecond.
+  virtual int64_t time_step_ns() const { return 1; }
+};
+
+/// An operation, from here to the end of the scope.
+class TimedOperation {
+ public:
+  TimedOperation(Backend& backend, Operation operation) : backend_(backend) { backend_.begin_operation(operation); }
+  TimedOperation(const TimedOperation&) = delete;
+  TimedOperation& operator=(const TimedOperation&) = delete;
+  ~TimedOperation() { backend_.end_operation(); }
+
+ private:
+  Backend& backend_;
 };
 
 enum class ActivationMode : uint8_t { kAuto, kF32, kInt8 };

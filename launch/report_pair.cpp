@@ -6,7 +6,7 @@
 
 namespace shardscope::launch {
 
-void ReportPair::finish(const std::string& json_text, const std::string& csv_text) {
+void ReportPair::finish(const std::string& json_text, const std::string& csv_text, const std::string& html_text) {
   std::exception_ptr first;
   const auto finish_one = [&](std::optional<runtime::ReportFile>& file, const std::string& text) {
     if (!file) return;
@@ -19,6 +19,7 @@ void ReportPair::finish(const std::string& json_text, const std::string& csv_tex
   };
   finish_one(json, json_text);
   finish_one(csv, csv_text);
+  finish_one(html, html_text);
   if (first) std::rethrow_exception(first);
 }
 

@@ -10,7 +10,8 @@ int scale_command(Session& session, const std::vector<std::string>& words) {
   const SweepKind kind{
       .defaults = {.command = "scale",
                    .powers_of_two = true,
-                   .protocol = {.least_generations = 12, .noise_bound = 0.02, .max_seconds = 30}},
+                   .protocol = {.least_generations = 12, .noise_bound = 0.02, .max_seconds = 30},
+                   .rehearses = true},
       .what_it_does =
           "Loads the model at each tensor-parallel degree in turn, up and down again, measures TTFT, TPOT\n"
           "and memory bandwidth utilisation (MBU), and prints one row per degree and workload.",

@@ -10,9 +10,10 @@
 
 namespace shardscope::launch {
 
-Place take_place(const Session& session, std::optional<int64_t> threads, std::span<const topology::NearGpu> gpus) {
+Place take_place(const Session& session, std::optional<int64_t> threads, std::span<const topology::NearGpu> gpus,
+                 int stands_for) {
   const parallel::World& world = session.world;
-  Place place{.host = topology::probe_host()};
+  Place place{.host = topology::probe_host(), .ranks = std::max(world.host_size(), stands_for)};
   if (!session.launcher.use_mpi) {
     const std::vector<int>& own = place.host.launcher_cores;
     std::erase_if(place.host.allowed_cores,
@@ -23,9 +24,9 @@ Place take_place(const Session& session, std::optional<int64_t> threads, std::sp
   }
   const int64_t usable = place.host.usable_cores();
   if (threads) check_range(*threads, "--threads", 1, 1024);
-  place.threads = static_cast<int>(threads.value_or(std::max<int64_t>(1, usable / world.host_size())));
-  place.oversubscribed = static_cast<int64_t>(place.threads) * world.host_size() > usable;
-  place.cores = topology::cores_for_rank(place.host, world.host_rank(), world.host_size(), place.threads);
+  place.threads = static_cast<int>(threads.value_or(std::max<int64_t>(1, usable / place.ranks)));
+  place.oversubscribed = static_cast<int64_t>(place.threads) * place.ranks > usable;
+  place.cores = topology::cores_for_rank(place.host, world.host_rank(), place.ranks, place.threads);
   if (!gpus.empty()) {
     std::vector<int> near = topology::cores_near_gpu(place.host, gpus, world.host_rank(), place.threads);
     if (!near.empty()) {
@@ -58,11 +59,12 @@ runtime::GroupPlace group_place(const Place& place, const std::vector<std::vecto
 
 std::vector<std::string> place_warnings(const parallel::World& world, const Place& place) {
   std::vector<std::string> warnings = place.warnings;
+  const int ranks = std::max(world.host_size(), place.ranks);
   if (place.oversubscribed) {
     warnings.push_back(
         fmt::format("ranks > cores: {} ranks with {} thread{} each share {} usable cores; degrees above {} show "
                     "overhead, not scaling",
-                    world.host_size(), place.threads, place.threads == 1 ? "" : "s", place.host.usable_cores(),
+                    ranks, place.threads, place.threads == 1 ? "" : "s", place.host.usable_cores(),
                     std::max<int64_t>(1, place.host.usable_cores() / place.threads)));
   }
   return warnings;

@@ -20,6 +20,7 @@ struct Place {
   topology::HostCpu host;
   int threads = 1;
   std::vector<int> cores;             // ours
+  int ranks = 1;                      // that share this host: those started, or those that this one stands for
   bool oversubscribed = false;        // with all ranks at work: more threads than usable cores on this host
   std::optional<int> memory_node;     // whose memory is preferred: that of the rank's GPU
   std::vector<std::string> warnings;  // of all ranks' masks
@@ -47,8 +48,10 @@ struct Session {
 /// Chooses threads and cores of this rank and binds the process to them, before any thread or large memory exists.
 /// threads: as given, or usable cores of the host / ranks on it, at least 1. A launcher's mask is a hint; without a
 /// launcher the mask is the user's own (taskset) and is kept. gpus: of each rank of this host, if they work on GPUs:
-/// each rank then gets cores and memory of its GPU's NUMA node, as far as that is known and allowed.
-Place take_place(const Session& session, std::optional<int64_t> threads, std::span<const topology::NearGpu> gpus = {});
+/// each rank then gets cores and memory of its GPU's NUMA node, as far as that is known and allowed. stands_for: ranks
+/// that are not there, but in whose company a lone rank works as the first.
+Place take_place(const Session& session, std::optional<int64_t> threads, std::span<const topology::NearGpu> gpus = {},
+                 int stands_for = 1);
 
 using Command = int (*)(Session& session, const std::vector<std::string>& arguments);
 int bench_command(Session& session, const std::vector<std::string>& arguments);

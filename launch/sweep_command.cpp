@@ -13,6 +13,7 @@
 #include "launch/interrupt.hpp"
 #include "launch/output.hpp"
 #include "launch/prompts.hpp"
+#include "launch/rehearsal.hpp"
 #include "launch/run_end.hpp"
 #include "launch/sweep_record.hpp"
 #include "launch/workplaces.hpp"
@@ -22,6 +23,7 @@
 #include "runtime/report/table_text.hpp"
 #include "topology/activity.hpp"
 #include "topology/device_peaks.hpp"
+#include "topology/drawing.hpp"
 #include "topology/topology_json.hpp"
 
 namespace shardscope::launch {
@@ -76,8 +78,9 @@ void take_over(SweepArguments& arguments, const runtime::Json& planned, std::vec
   });
   const std::vector<topology::PlacedGroup> groups = arguments.sweep.all_groups();
   const auto elsewhere = std::erase_if(earlier.points, [&](const PointResult& point) {
-    return std::none_of(groups.begin(), groups.end(),
-                        [&](const topology::PlacedGroup& group) { return group.places == point.places(); });
+    return std::none_of(groups.begin(), groups.end(), [&](const topology::PlacedGroup& group) {
+      return group.places == point.places() && group.replicas == point.group.replicas;
+    });
   });
   const size_t points = arguments.sweep.point_count();
   const auto halves = std::count_if(earlier.points.begin(), earlier.points.end(), [](const PointResult& point) {
@@ -145,7 +148,7 @@ void deliver(const SweepRecord::Subject& subject, SweepRecord& record, const std
     not_shown = std::current_exception();
   }
   record.finish();
-  for (const std::string& name : {arguments.files.json, arguments.files.csv}) {
+  for (const std::string& name : {arguments.files.json, arguments.files.csv, arguments.files.html}) {
     if (!name.empty() && name != "-" && !arguments.model.quiet()) session.note("report: " + name);
   }
   if (not_shown) std::rethrow_exception(not_shown);
@@ -192,7 +195,7 @@ void use_engine(runtime::SweepOptions& sweep, const Engine& engine, const Sessio
   if (!engine.on_devices()) {
     sweep.place_of_group = [&session, &place, &plan](const topology::PlacedGroup& group) {
       if (plan.seats.empty() || !session.world.one_host()) {
-        return group_place(session.world, place, static_cast<int>(group.places.size()));
+        return group_place(session.world, place, group.ranks());
       }
       std::vector<std::vector<int>> cores;
       for (const int at : group.places) cores.push_back(plan.seats[static_cast<size_t>(at)].cores);
@@ -202,7 +205,12 @@ void use_engine(runtime::SweepOptions& sweep, const Engine& engine, const Sessio
   }
   sweep.place_of_group = [&engine](const topology::PlacedGroup& placed) {
     runtime::GroupPlace group;
-    for (const int at : placed.places) group.cache_bytes += engine.devices[static_cast<size_t>(at)].facts.l2_bytes;
+    for (const int at : placed.places) {
+      for (int replica = 0; replica < placed.replicas; ++replica) {
+        const size_t device = static_cast<size_t>(at) + replica * placed.places.size();
+        group.cache_bytes += engine.devices[device].facts.l2_bytes;
+      }
+    }
     return group;
   };
   // The driver's own figures; the table of data sheets (topology/device_peaks) is chosen by name, which --gpu will do.
@@ -218,7 +226,9 @@ void measure(const SweepKind& kind, SweepArguments& arguments, const runtime::Op
   std::optional<ReportFiles> files;
   if (session.speaks()) files.emplace(arguments);
   const std::optional<topology::Topology> topology = host_topology(choice, session);
-  const Place place = take_place(session, arguments.model.threads, choice, topology);
+  const bool of_many = arguments.sweep.rehearsal && !choice.on_devices;
+  const Place place = of_many ? take_place_of_many(session, arguments.model.threads, arguments.sweep.degrees)
+                              : take_place(session, arguments.model.threads, choice, topology);
   const topology::ActivityProbe activity(place.cores);
   std::optional<runtime::Tokenizer> tokenizer;
   if (session.speaks() && model.tokenizer) tokenizer.emplace(*model.tokenizer);
@@ -239,6 +249,7 @@ void measure(const SweepKind& kind, SweepArguments& arguments, const runtime::Op
   }
   Engine engine = make_engine(request, choice, place, session);
   use_engine(sweep, engine, session, place, plan);
+  if (sweep.rehearsal) use_for_rehearsal(sweep, engine, request, place, topology);
   Workplaces workplaces(plan, request, choice, engine, place, session);
   if (request.moves) sweep.take = [&](const topology::PlacedGroup& group) { return workplaces.take(group); };
   runtime::ReportHeader header{.command = kind.defaults.command,
@@ -264,7 +275,8 @@ void measure(const SweepKind& kind, SweepArguments& arguments, const runtime::Op
     warnings.push_back(note);
   }
   note_files(*files, arguments, session);
-  measure_recorded({kind, arguments, model, header}, std::move(*files), std::move(warnings), *engine.backend, session);
+  measure_recorded({kind, arguments, model, header, topology ? topology::topology_svg(*topology) : ""},
+                   std::move(*files), std::move(warnings), *engine.backend, session);
 }
 
 }  // namespace

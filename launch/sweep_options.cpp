@@ -1,11 +1,14 @@
 #include "launch/sweep_options.hpp"
 
+#include <array>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "kernels/base/error.hpp"
+#include "launch/rehearsal.hpp"
 
 namespace shardscope::launch {
 namespace {
@@ -42,6 +45,8 @@ runtime::Protocol protocol_of(const po::variables_map& values, const SweepDefaul
   }
   protocol.max_seconds = positive(values, "max-seconds", "number of seconds", "use e.g. 60");
   protocol.seed = seed;
+  constexpr std::array<std::string_view, 2> kSwitch = {"on", "off"};
+  protocol.instrumented = parse_choice(values["attribution"].as<std::string>(), "--attribution", kSwitch) == 0;
   return protocol;
 }
 
@@ -102,12 +107,21 @@ po::options_description sweep_option_list(const SweepDefaults& defaults) {
       ("peak-bandwidth", po::value<double>()->value_name("GB_PER_S"),
        "data-sheet memory bandwidth of one rank's share in GB/s (10^9); without it MBU against it is null")  //
       ("peak-tflops", po::value<double>()->value_name("TFLOPS"),
-       "dense compute peak of one rank's share in TFLOP/s (10^12); without it MFU is null")                        //
+       "dense compute peak of one rank's share in TFLOP/s (10^12); without it MFU is null")  //
+      ("attribution", po::value<std::string>()->default_value("on")->value_name("WHEN"),
+       "on: generations with instruments alternate with the others and tell where TPOT goes; off: half the time")  //
       ("samples", po::bool_switch(), "keep each generation's figures in the report")                               //
       ("json", po::value<std::string>()->value_name("FILE"), "write the report; - for standard output")            //
       ("csv", po::value<std::string>()->value_name("FILE"), "write a line for each point; - for standard output")  //
+      ("html", po::value<std::string>()->value_name("FILE"),
+       "write a page for a browser: plots, tables, the report")  //
       ("resume", po::value<std::string>()->value_name("FILE"),
        "take over the points of an earlier report of the same run, e.g. report.json.partial");
+  if (defaults.rehearses) {
+    options.add_options()("replicas", po::bool_switch(),
+                          "where a degree leaves room for several groups, measures all of them at once, too");
+    add_rehearsal_options(options);
+  }
   add_model_options(options);
   return options;
 }
@@ -115,7 +129,13 @@ po::options_description sweep_option_list(const SweepDefaults& defaults) {
 SweepArguments sweep_arguments(const po::variables_map& values, const SweepDefaults& defaults, Session& session) {
   SweepArguments arguments{.model = model_options(values, session)};
   runtime::SweepOptions& sweep = arguments.sweep;
-  sweep.degrees = sweep_degrees(values, defaults, session.world.size(), arguments.model.dry_run);
+  sweep.degrees = rehearsed_degrees(values, session.world.size());
+  if (sweep.degrees.empty()) {
+    sweep.degrees = sweep_degrees(values, defaults, session.world.size(), arguments.model.dry_run);
+    if (wants_replicas(values, sweep.degrees, session.world.size())) sweep.replica_ranks = session.world.size();
+  } else {
+    sweep.rehearsal = rehearsal_options(values, session);
+  }
   sweep.workloads = workloads_of(values);
   sweep.protocol = protocol_of(values, defaults, arguments.model.open.seed);
   if (values.count("peak-bandwidth") > 0) {
@@ -132,14 +152,16 @@ SweepArguments sweep_arguments(const po::variables_map& values, const SweepDefau
   for (const size_t i : parse_names(values["placement"].as<std::string>(), "--placement", topology::kPlacementNames)) {
     arguments.placements.push_back(topology::kPlacements[i]);
   }
-  arguments.files = {
-      .json = file_named(values, "json"), .csv = file_named(values, "csv"), .resume = file_named(values, "resume")};
+  arguments.files = {.json = file_named(values, "json"),
+                     .csv = file_named(values, "csv"),
+                     .resume = file_named(values, "resume"),
+                     .html = file_named(values, "html")};
   check_files(arguments.files);
-  check_inputs(arguments.files, values, {"config", "prompt-file"});
-  if (arguments.samples && arguments.files.json.empty()) {
-    throw UserError("the samples are part of the report alone", "--samples", "add --json FILE");
+  check_inputs(arguments.files, values, {"config", "prompt-file", "topology"});
+  if (arguments.samples && arguments.files.json.empty() && arguments.files.html.empty()) {
+    throw UserError("the samples are part of the report alone", "--samples", "add --json FILE or --html FILE");
   }
-  for (const char* name : {"csv", "resume"}) {
+  for (const char* name : {"csv", "html", "resume"}) {
     if (!arguments.model.dry_run || values.count(name) == 0) continue;
     throw UserError("--dry-run measures no points", std::string("--") + name, "leave one of them out");
   }
@@ -166,6 +188,18 @@ std::vector<int> sweep_degrees(const po::variables_map& values, const SweepDefau
   return degrees;
 }
 
+bool wants_replicas(const po::variables_map& values, const std::vector<int>& degrees, int ranks) {
+  if (values.count("replicas") == 0 || !values["replicas"].as<bool>()) return false;
+  if (values["placement"].as<std::string>() != "linear") {
+    throw UserError("replicas take all ranks' places", "--replicas, --placement", "leave one of them out");
+  }
+  if (ranks < 2 * degrees.front()) {
+    throw UserError(fmt::format("no degree has room for two groups on {} rank{}", ranks, ranks == 1 ? "" : "s"),
+                    "--replicas", fmt::format("start at least {} ranks", 2 * degrees.front()));
+  }
+  return true;
+}
+
 double positive(const po::variables_map& values, const char* name, const char* what, const char* remedy) {
   const auto value = values[name].as<double>();
   if (value > 0 && std::isfinite(value)) return value;
@@ -184,7 +218,7 @@ void check_inputs(const SweepFiles& files, const po::variables_map& values,
                   std::initializer_list<const char*> options) {
   for (const char* input : options) {
     const std::string name = values.count(input) > 0 ? values[input].as<std::string>() : "";
-    for (const std::string& report : {files.json, files.csv}) {
+    for (const std::string& report : {files.json, files.csv, files.html}) {
       if (!is_file(name) || !is_file(report) || !overwrites(report, resolved(name))) continue;
       throw UserError(fmt::format("the report would overwrite what --{} reads", input), report, "name another file");
     }
@@ -195,14 +229,23 @@ void check_files(const SweepFiles& files) {
   if (files.json == "-" && files.csv == "-") {
     throw UserError("two documents for standard output", "--json -, --csv -", "name a file for one of them");
   }
-  if (!is_file(files.csv)) return;
-  const fs::path csv = resolved(files.csv);
-  if (is_file(files.json) && (overwrites(files.json, csv) || overwrites(files.csv, resolved(files.json)))) {
-    throw UserError(fmt::format("--json and --csv would overwrite each other ({}, {})", files.json, files.csv),
-                    "command line", "name two files");
-  }
-  if (!files.resume.empty() && overwrites(files.csv, resolved(files.resume))) {
-    throw UserError(fmt::format("--csv {} would overwrite the report that --resume reads", files.csv), "command line",
+  if (files.html == "-") throw UserError("a page is for a browser", "--html -", "name a file, e.g. --html report.html");
+  const std::array<std::pair<const char*, const std::string&>, 3> reports = {
+      {{"--json", files.json}, {"--csv", files.csv}, {"--html", files.html}}};
+  for (size_t i = 0; i < reports.size(); ++i) {
+    const auto& [option, report] = reports[i];
+    if (!is_file(report)) continue;
+    for (size_t other = 0; other < i; ++other) {
+      const auto& [other_option, other_report] = reports[other];
+      if (!is_file(other_report)) continue;
+      if (!overwrites(other_report, resolved(report)) && !overwrites(report, resolved(other_report))) continue;
+      throw UserError(
+          fmt::format("{} and {} would overwrite each other ({}, {})", other_option, option, other_report, report),
+          "command line", "name two files");
+    }
+    // JSON goes on where it stands.
+    if (&report == &files.json || files.resume.empty() || !overwrites(report, resolved(files.resume))) continue;
+    throw UserError(fmt::format("{} {} would overwrite the report that --resume reads", option, report), "command line",
                     "name another file");
   }
 }

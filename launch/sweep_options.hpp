@@ -20,12 +20,14 @@ struct SweepDefaults {
   const char* command;
   bool powers_of_two;          // --tp: 1, 2, 4, … and the number of ranks; else that number alone
   runtime::Protocol protocol;  // without --warmup, --iterations, --max-seconds, --seed
+  bool rehearses = false;      // --rehearse, --replicas
 };
 
-/// Files as they were named; empty: not asked for; "-": standard output.
+/// Files as they were named; empty: not asked for; "-" (of JSON and CSV): standard output.
 struct SweepFiles {
   std::string json, csv;
   std::string resume;  // the report of an earlier run
+  std::string html;    // the page
 
   bool on_standard_output() const { return json == "-" || csv == "-"; }
 };
@@ -46,6 +48,9 @@ SweepArguments sweep_arguments(const po::variables_map& values, const SweepDefau
 
 /// --tp, or the command's default. dry_run: degrees beyond the ranks are welcome. Throws UserError.
 std::vector<int> sweep_degrees(const po::variables_map& values, const SweepDefaults& defaults, int ranks, bool dry_run);
+
+/// --replicas. Throws UserError where no degree leaves room for two groups, or with a placement of its own.
+bool wants_replicas(const po::variables_map& values, const std::vector<int>& degrees, int ranks);
 
 /// The value of that option, a finite number above 0. Throws UserError with `what` it should be and the remedy.
 double positive(const po::variables_map& values, const char* name, const char* what, const char* remedy);

@@ -8,7 +8,9 @@
 
 #include "kernels/base/error.hpp"
 #include "launch/output.hpp"
+#include "runtime/report/attribution_table.hpp"
 #include "runtime/report/csv.hpp"
+#include "runtime/report/page/page.hpp"
 #include "runtime/report/table.hpp"
 
 namespace shardscope::launch {
@@ -51,9 +53,16 @@ std::optional<runtime::ReportFile> csv_file(const SweepArguments& arguments) {
                               .remedy = "go on with --resume and the JSON report of that run, or remove it"});
 }
 
+/// Written at the end alone.
+std::optional<runtime::ReportFile> html_file(const SweepArguments& arguments) {
+  if (arguments.files.html.empty()) return std::nullopt;
+  return report_file(arguments.files.html, arguments.model);
+}
+
 }  // namespace
 
-ReportFiles::ReportFiles(const SweepArguments& arguments) : ReportPair{json_file(arguments), csv_file(arguments)} {}
+ReportFiles::ReportFiles(const SweepArguments& arguments)
+    : ReportPair{json_file(arguments), csv_file(arguments), html_file(arguments)} {}
 
 SweepRecord::SweepRecord(const Subject& subject, ReportFiles files, std::vector<std::string> warnings)
     : subject_(subject),
@@ -95,6 +104,7 @@ void SweepRecord::show(const std::vector<size_t>& changed) {
       progress_.line(fmt::format("  rank {}: {:.2f} GB/s achievable, {} a step, loaded in {:.2f} s", rank.rank,
                                  rank.achievable_gb_per_s, runtime::bytes_text(rank.bytes.headline()),
                                  rank.load_seconds));
+      if (const std::string parts = runtime::rank_parts_line(rank); !parts.empty()) progress_.line("    " + parts);
     }
   }
 }
@@ -105,6 +115,11 @@ std::string SweepRecord::json_text() const {
 
 std::string SweepRecord::csv_text() const {
   return points_csv(body_.points, subject_.model.config.name, subject_.header.environment.host);
+}
+
+std::string SweepRecord::html_text() const {
+  return runtime::report_page(report_json(subject_.header, subject_.model, subject_.arguments.sweep, body_),
+                              {.topology_svg = subject_.topology_svg});
 }
 
 void SweepRecord::write_partial() {
@@ -141,7 +156,7 @@ void SweepRecord::complete(const std::vector<PointResult>& points) {
 void SweepRecord::finish() {
   const std::lock_guard lock(mutex_);
   if (interrupted_) return;
-  files_.finish(json_text(), csv_text());
+  files_.finish(json_text(), csv_text(), files_.html ? html_text() : "");
   finished_ = true;
 }
 

@@ -30,6 +30,7 @@ class SweepRecord {
     const SweepArguments& arguments;
     const runtime::OpenedModel& model;
     const runtime::ReportHeader& header;
+    std::string topology_svg{};  // for the page; empty: none
   };
   SweepRecord(const Subject& subject, ReportFiles files, std::vector<std::string> warnings);
 
@@ -51,6 +52,7 @@ class SweepRecord {
 
   std::string json_text() const;
   std::string csv_text() const;
+  std::string html_text() const;
 
  private:
   void write_partial();

@@ -31,15 +31,17 @@ class SingleCommunicator final : public Communicator {
 };
 
 /// Whether the group's ranks all stand on this host's board.
-bool share_a_host(World& world, int group_size) {
+bool share_a_host(World& world, int first_rank, int group_size) {
   const Board& board = world.state().board;
-  const auto here = std::count_if(board.entries().begin(), board.entries().end(),
-                                  [&](const BoardEntry& entry) { return entry.rank.load() < group_size; });
+  const auto here = std::count_if(board.entries().begin(), board.entries().end(), [&](const BoardEntry& entry) {
+    const int rank = entry.rank.load();
+    return rank >= first_rank && rank < first_rank + group_size;
+  });
   return here == group_size;
 }
 
 std::unique_ptr<Communicator> make_host_communicator(World& world, const CommunicatorOptions& options, bool one_host) {
-  const MPI_Comm group = make_group(world, options.group_size);
+  const MPI_Comm group = make_group(world, members_of(world, options.first_rank, options.group_size));
   switch (options.kind) {
     case CommunicatorKind::kShm:
       return std::make_unique<ShmCommunicator>(world, group, options);
@@ -78,11 +80,13 @@ void Communicator::all_reduce(const kernels::Activations& data) {
 
 std::unique_ptr<Communicator> make_communicator(World& world, const CommunicatorOptions& options) {
   const int size = options.group_size;
-  require(size >= 1 && size <= world.size(), "make_communicator: group larger than the world");
-  require(world.rank() < size, "make_communicator: called by a rank outside the group");
+  const int first = options.first_rank;
+  require(size >= 1 && first >= 0 && first + size <= world.size(), "make_communicator: group larger than the world");
+  require(world.rank() >= first && world.rank() < first + size,
+          "make_communicator: called by a rank outside the group");
   require(options.on_device || !sums_on_devices(options.kind), "make_communicator: sums on devices without devices");
   if (size == 1) return std::make_unique<SingleCommunicator>();
-  const bool one_host = share_a_host(world, size);
+  const bool one_host = share_a_host(world, first, size);
   if (options.kind == CommunicatorKind::kShm && !one_host) {
     throw UserError("shared-memory all-reduce needs all its ranks on one host", "--allreduce shm",
                     "use --allreduce mpi or auto");

@@ -85,18 +85,19 @@ using OnDevice = std::function<std::unique_ptr<Communicator>(World& world, std::
                                                              const CommunicatorOptions& options)>;
 
 struct CommunicatorOptions {
-  int group_size = 1;  // ranks 0 .. group_size - 1 of the world
+  int group_size = 1;
   CommunicatorKind kind = CommunicatorKind::kAuto;
   int64_t max_floats = 0;              // the largest all_reduce or all_gather, in 4-byte units
   bool oversubscribed = false;         // more busy threads than cores on the host: sleep early instead of spinning
   OnDevice on_device;                  // for groups of more than one rank; empty: activations are in the host's memory
   std::vector<int64_t> message_bytes;  // of the sums of activations that will be made: what auto measures on devices
   bool shared_devices = false;         // ranks may share a device
+  int first_rank = 0;                  // members are the world's ranks first_rank .. first_rank + group_size - 1
 };
 
-/// Collective over the members only (world ranks below group_size); other ranks must not call it. `auto`: where all
-/// members share a host, measures both at a ladder of sizes up to max_floats in well under a second, rank 0 decides per
-/// size and tells the others; otherwise mpi.
+/// Collective over the members only; other ranks must not call it, but may make a group of their own. `auto`: where all
+/// members share a host, measures both at a ladder of sizes up to max_floats in well under a second, their first
+/// decides per size and tells the others; otherwise mpi.
 std::unique_ptr<Communicator> make_communicator(World& world, const CommunicatorOptions& options);
 
 }  // namespace shardscope::parallel

@@ -21,24 +21,27 @@ constexpr int kPollsOversubscribed = 50;  // MPI yields the core between polls (
 
 }  // namespace
 
-MPI_Comm make_group(World& world, int group_size) {
+MPI_Comm make_group(World& world, std::span<const int> members) {
   World::State& s = world.state();
-  group_barrier(world, group_size, "making a communicator");  // the calls below wait inside MPI
+  group_barrier(world, members, "making a communicator");  // the calls below wait inside MPI
   MPI_Group everyone = MPI_GROUP_NULL;
-  MPI_Group members = MPI_GROUP_NULL;
+  MPI_Group group = MPI_GROUP_NULL;
   MPI_Comm comm = MPI_COMM_NULL;
   check_mpi(MPI_Comm_group(s.comm, &everyone), "MPI_Comm_group");
-  check_mpi(MPI_Group_incl(everyone, group_size, s.everyone.data(), &members), "MPI_Group_incl");
-  check_mpi(MPI_Comm_create_group(s.comm, members, kGroupTag, &comm), "MPI_Comm_create_group");
+  check_mpi(MPI_Group_incl(everyone, static_cast<int>(members.size()), members.data(), &group), "MPI_Group_incl");
+  check_mpi(MPI_Comm_create_group(s.comm, group, kGroupTag, &comm), "MPI_Comm_create_group");
   check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  MPI_Group_free(&members);
+  MPI_Group_free(&group);
   MPI_Group_free(&everyone);
   s.lent.push_back({comm, MPI_WIN_NULL});
   return comm;
 }
 
 MpiCommunicator::MpiCommunicator(World& world, MPI_Comm group, const CommunicatorOptions& options)
-    : world_(world), group_(group), polls_(options.oversubscribed ? kPollsOversubscribed : kPolls) {
+    : world_(world),
+      group_(group),
+      members_(members_of(world, options.first_rank, options.group_size)),
+      polls_(options.oversubscribed ? kPollsOversubscribed : kPolls) {
   check_mpi(MPI_Comm_rank(group_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(group_, &size_), "MPI_Comm_size");
   piece_floats_ = std::clamp<int64_t>(options.max_floats, 1024, kLargestPiece);
@@ -55,7 +58,7 @@ void MpiCommunicator::finish(MPI_Request request, std::string_view what) {
     world_.state().board.own().beat();
     return;
   }
-  wait_request(world_, request, what, std::span(world_.state().everyone.data(), static_cast<size_t>(size_)));
+  wait_request(world_, request, what, members_);
 }
 
 void MpiCommunicator::all_reduce(std::span<float> data) {

@@ -11,8 +11,8 @@
 
 namespace shardscope::parallel {
 
-/// Collective over ranks below group_size; not freed before the World ends.
-MPI_Comm make_group(World& world, int group_size);
+/// Collective over the members (members_of); not freed before the World ends.
+MPI_Comm make_group(World& world, std::span<const int> members);
 
 class MpiCommunicator final : public Communicator {
  public:
@@ -35,6 +35,7 @@ class MpiCommunicator final : public Communicator {
 
   World& world_;
   MPI_Comm group_;
+  std::span<const int> members_;  // in the world
   int rank_ = 0;
   int size_ = 1;
   int polls_ = 0;

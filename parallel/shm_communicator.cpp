@@ -19,7 +19,10 @@ constexpr int64_t kTwoShotFrom = 8192;          // until `auto` has measured
 }  // namespace
 
 ShmCommunicator::ShmCommunicator(World& world, MPI_Comm group, const CommunicatorOptions& options)
-    : world_(world), oversubscribed_(options.oversubscribed), two_shot_from_(kTwoShotFrom) {
+    : world_(world),
+      members_(members_of(world, options.first_rank, options.group_size)),
+      oversubscribed_(options.oversubscribed),
+      two_shot_from_(kTwoShotFrom) {
   check_mpi(MPI_Comm_rank(group, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(group, &size_), "MPI_Comm_size");
   const int64_t floats = std::clamp(options.max_floats, kSmallestSlotFloats, kLargestSlotFloats);
@@ -54,7 +57,7 @@ void ShmCommunicator::map_window(MPI_Comm group) {
     buffer_ = buffer;
     std::memset(slot(rank_), 0, slot_bytes_);
   }
-  group_barrier(world_, size_, "making the shared-memory communicator");
+  group_barrier(world_, members_, "making the shared-memory communicator");
 }
 
 std::byte* ShmCommunicator::slot(int rank) const {

@@ -57,6 +57,7 @@ class ShmCommunicator final : public Communicator {
   void sleep_until_arrived(std::string_view what);
 
   World& world_;
+  std::span<const int> members_;  // in the world
   int rank_ = 0;
   int size_ = 1;
   bool oversubscribed_ = false;

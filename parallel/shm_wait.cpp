@@ -97,7 +97,7 @@ void ShmCommunicator::sleep_until_arrived(std::string_view what) {
     head_->sleepers.fetch_sub(1, std::memory_order_seq_cst);
     if (arrived || all_arrived()) return;
     if (!watching && Clock::now() - start < std::chrono::nanoseconds(kSleep_ns / 2)) continue;
-    if (!watching) watch.begin(what, std::span(world_.state().everyone.data(), static_cast<size_t>(size_)));
+    if (!watching) watch.begin(what, members_);
     watching = true;
     world_.state().look_at_others([&] { watch.check(); });
   }

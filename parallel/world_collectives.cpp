@@ -41,12 +41,17 @@ bool test_briefly(MPI_Request& request, int polls) {
   return false;
 }
 
-void group_barrier(World& world, int group_size, std::string_view what) {
+std::span<const int> members_of(World& world, int first_rank, int group_size) {
+  return std::span<const int>(world.state().everyone)
+      .subspan(static_cast<size_t>(first_rank), static_cast<size_t>(group_size));
+}
+
+void group_barrier(World& world, std::span<const int> members, std::string_view what) {
   World::State& s = world.state();
-  if (group_size == 1) return;
-  // The others tell rank 0, which answers when all have told.
-  const std::span<const int> first(s.everyone.data(), 1);
-  const std::span<const int> others(s.everyone.data() + 1, static_cast<size_t>(group_size - 1));
+  if (members.size() == 1) return;
+  // The others tell the first, which answers when all have told.
+  const std::span<const int> first = members.first(1);
+  const std::span<const int> others = members.subspan(1);
   std::vector<MPI_Request> requests(others.size(), MPI_REQUEST_NULL);
   const auto all_done = [&requests] {
     int done = 0;
@@ -54,19 +59,19 @@ void group_barrier(World& world, int group_size, std::string_view what) {
               "MPI_Testall");
     return done != 0;
   };
-  if (s.rank != 0) {
+  if (s.rank != first[0]) {
     requests.resize(2);
-    check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, 0, kGroupTag, s.comm, &requests[0]), "MPI_Isend");
-    check_mpi(MPI_Irecv(nullptr, 0, MPI_BYTE, 0, kGroupTag, s.comm, &requests[1]), "MPI_Irecv");
+    check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, first[0], kGroupTag, s.comm, &requests[0]), "MPI_Isend");
+    check_mpi(MPI_Irecv(nullptr, 0, MPI_BYTE, first[0], kGroupTag, s.comm, &requests[1]), "MPI_Irecv");
     world.wait(all_done, what, first);
     return;
   }
-  for (int rank : others) {
-    check_mpi(MPI_Irecv(nullptr, 0, MPI_BYTE, rank, kGroupTag, s.comm, &requests[rank - 1]), "MPI_Irecv");
+  for (size_t i = 0; i < others.size(); ++i) {
+    check_mpi(MPI_Irecv(nullptr, 0, MPI_BYTE, others[i], kGroupTag, s.comm, &requests[i]), "MPI_Irecv");
   }
   world.wait(all_done, what, others);
-  for (int rank : others) {
-    check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, rank, kGroupTag, s.comm, &requests[rank - 1]), "MPI_Isend");
+  for (size_t i = 0; i < others.size(); ++i) {
+    check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, others[i], kGroupTag, s.comm, &requests[i]), "MPI_Isend");
   }
   world.wait(all_done, what, others);
 }

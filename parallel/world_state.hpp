@@ -68,7 +68,10 @@ void wait_request(World& world, MPI_Request& request, std::string_view what, std
 /// Spins a little, yielding; true when the request has ended. `polls`: how often to ask.
 bool test_briefly(MPI_Request& request, int polls);
 
-/// Returns on every member (world ranks below group_size) after all of them have called it.
-void group_barrier(World& world, int group_size, std::string_view what);
+/// World ranks from first_rank on; lives as long as the world.
+std::span<const int> members_of(World& world, int first_rank, int group_size);
+
+/// Returns on every member (ascending world ranks) after all of them have called it.
+void group_barrier(World& world, std::span<const int> members, std::string_view what);
 
 }  // namespace shardscope::parallel

@@ -14,6 +14,7 @@ namespace {
 
 using kernels::Activations;
 using kernels::DType;
+using kernels::Operation;
 
 /// What a column-cut matrix of one layer reads of a row: its whole blocks, `front` columns before the rank's own.
 struct BlockSpan {
@@ -196,30 +197,43 @@ Activations Decoder::State::enqueue(int64_t rows, int64_t wanted, bool every_row
     return {residual, &partial, weight.get(), config.norm_epsilon, sum, normed};
   };
 
-  backend.embed(*weights.embedding, shard.vocab.begin, residual);
-  context.communicator.all_reduce(residual);  // each rank filled in the rows of its own part of the vocabulary
+  // Stands around each operation, for the instrument.
+  const auto timed = [&](Operation operation, const auto& enqueue_it) {
+    const kernels::TimedOperation times(backend, operation);
+    enqueue_it();
+  };
+
+  timed(Operation::kEmbedding, [&] { backend.embed(*weights.embedding, shard.vocab.begin, residual); });
+  // Each rank filled in the rows of its own part of the vocabulary.
+  timed(Operation::kSum, [&] { context.communicator.all_reduce(residual); });
   kernels::NormedInput input = norm(weights.layers.front().attention_norm);
   input.addend = nullptr;  // nothing was added yet
   for (int64_t index = 0; index < config.layers; ++index) {
     const LayerWeights& layer = weights.layers[static_cast<size_t>(index)];
     context.world.progress(doing);
-    backend.multiply(*layer.qkv, input, layer.qkv_bias.get(), own_qkv);
+    timed(Operation::kProduct, [&] { backend.multiply(*layer.qkv, input, layer.qkv_bias.get(), own_qkv); });
     if (index > 0) std::swap(residual, sum);
-    backend.append_and_attend(own_qkv, heads, *cache, index, own_heads);
-    backend.multiply(*layer.attention_out, widths.attention.of_layer(attended, index), layer.attention_out_bias.get(),
-                     partial);
+    timed(Operation::kAttention, [&] { backend.append_and_attend(own_qkv, heads, *cache, index, own_heads); });
+    timed(Operation::kProduct, [&] {
+      backend.multiply(*layer.attention_out, widths.attention.of_layer(attended, index), layer.attention_out_bias.get(),
+                       partial);
+    });
     input = norm(layer.ffn_norm);
-    context.communicator.all_reduce(input);
-    backend.gated_multiply(*layer.gate_up, input, layer.gate_up_bias.get(), own_ffn);
+    timed(Operation::kSum, [&] { context.communicator.all_reduce(input); });
+    timed(Operation::kProduct,
+          [&] { backend.gated_multiply(*layer.gate_up, input, layer.gate_up_bias.get(), own_ffn); });
     std::swap(residual, sum);
-    backend.multiply(*layer.down, widths.ffn.of_layer(ffn, index), layer.down_bias.get(), partial);
+    timed(Operation::kProduct,
+          [&] { backend.multiply(*layer.down, widths.ffn.of_layer(ffn, index), layer.down_bias.get(), partial); });
     const bool last = index + 1 == config.layers;
     input = norm(last ? weights.final_norm : weights.layers[static_cast<size_t>(index) + 1].attention_norm);
-    if (last && !every_row) {
-      context.communicator.all_reduce(partial);  // the norm is of the wanted rows alone
-    } else {
-      context.communicator.all_reduce(input);
-    }
+    timed(Operation::kSum, [&] {
+      if (last && !every_row) {
+        context.communicator.all_reduce(partial);  // the norm is of the wanted rows alone
+      } else {
+        context.communicator.all_reduce(input);
+      }
+    });
   }
 
   const int64_t logit_rows = every_row ? rows : wanted;
@@ -233,12 +247,16 @@ Activations Decoder::State::enqueue(int64_t rows, int64_t wanted, bool every_row
              config.norm_epsilon,
              first_rows(selected.sum, logit_rows),
              first_rows(selected.normed, logit_rows)};
-    backend.select_rows(residual, input.residual);
-    backend.select_rows(partial, picked);
+    timed(Operation::kRows, [&] {
+      backend.select_rows(residual, input.residual);
+      backend.select_rows(partial, picked);
+    });
   }
-  backend.multiply(weights.output_head(), input, nullptr, out);
-  backend.prepare_candidates(out, intersection(shard.vocab, {0, options.valid_vocab_of(config)}).size(),
-                             shard.vocab.begin);
+  timed(Operation::kHead, [&] { backend.multiply(weights.output_head(), input, nullptr, out); });
+  timed(Operation::kCandidates, [&] {
+    backend.prepare_candidates(out, intersection(shard.vocab, {0, options.valid_vocab_of(config)}).size(),
+                               shard.vocab.begin);
+  });
   return out;
 }
 

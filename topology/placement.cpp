@@ -93,7 +93,7 @@ std::string_view name_of(Placement placement) {
 }
 
 bool PlacedGroup::stands_for(Placement one) const {
-  return placement == one || std::find(also.begin(), also.end(), one) != also.end();
+  return replicas == 1 && (placement == one || std::find(also.begin(), also.end(), one) != also.end());
 }
 
 PlacedGroup linear_group(int degree) {

@@ -25,8 +25,12 @@ struct PlacedGroup {
   Placement placement = Placement::kLinear;
   std::vector<Placement> also;  // that were asked for, too, and are the same places
   std::vector<int> places;      // [degree] of each rank; place n is where rank n works from the start
+  int replicas = 1;             // groups at work at once: this one, and others at the places after it
 
+  /// Whether this is the group of that placement, alone.
   bool stands_for(Placement one) const;
+  /// Ranks at work.
+  int ranks() const { return static_cast<int>(places.size()) * replicas; }
   bool operator==(const PlacedGroup&) const = default;
 };
 /// Each rank at its own place.

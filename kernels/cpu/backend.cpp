@@ -95,6 +95,7 @@ class CpuBackend final : public Backend {
   }
   int64_t padded_tokens(int64_t tokens, bool /*decodes*/) const override { return tokens; }
   void run_step(const Step& step, StepRecordings& /*recordings*/, const std::function<void()>& enqueue) override {
+    times_.clear();
     begin_step(step);
     enqueue();
   }
@@ -102,11 +103,13 @@ class CpuBackend final : public Backend {
   void multiply(const Matrix& w, Activations x, const Vector* bias, Activations out) override;
   void multiply(const Matrix& w, const NormedInput& x, const Vector* bias, Activations out) override {
     norm(x);
+    times_.divide(Operation::kNorm);
     multiply(w, x.normed, bias, out);
   }
   void gated_multiply(const Matrix& gate_up, Activations x, const Vector* bias, Activations out) override;
   void gated_multiply(const Matrix& gate_up, const NormedInput& x, const Vector* bias, Activations out) override {
     norm(x);
+    times_.divide(Operation::kNorm);
     gated_multiply(gate_up, x.normed, bias, out);
   }
   void append_and_attend(Activations qkv, const HeadLayout& heads, KvCache& cache, int64_t layer,
@@ -127,6 +130,13 @@ class CpuBackend final : public Backend {
   }
   uint64_t read_all(std::span<const Matrix* const> matrices, const KvCache* cache, const KvPart& kv) override;
   void synchronize() override {}
+  bool note_times(bool on) override {
+    times_.note(on);
+    return true;
+  }
+  void begin_operation(Operation operation) override { times_.begin(operation); }
+  void end_operation() override { times_.end(); }
+  std::span<const OperationTimes> step_times() override { return times_.times(); }
 
  private:
   struct Token {
@@ -156,6 +166,7 @@ class CpuBackend final : public Backend {
   bool int8_;
   ProductScratch product_scratch_;
   AttentionRunner attention_;
+  HostOperationTimes times_;
   Step step_;
   std::vector<Token> tokens_;
   std::vector<float> cosines_;  // [token][rotary_dims / 2]

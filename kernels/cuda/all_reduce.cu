@@ -69,6 +69,7 @@ __device__ __forceinline__ void two_shot(const SumCall<Element>& call, const Beg
 
 template <class Element, bool kTwoShot>
 __global__ void __launch_bounds__(kMaxThreads + kWarpSize, 1) all_reduce_kernel(SumCall<Element> call) {
+  mark_begin(call.peers.stamps);
   grid_dependency_wait();
   grid_dependency_launch();
   const int64_t thread = spread_thread();
@@ -98,6 +99,7 @@ cudaError_t launch_all_reduce(const PeerRank& rank, Shots shots, const AllReduce
   cudaError_t error = make_call(
       rank, {.kind = CallKind::kSum, .shots = shots, .dtype = arguments.dtype, .rows = 1, .columns = arguments.count},
       Words<Element>::count(arguments.count), call.peers);
+  call.peers.stamps = arguments.stamps;
   Launch where{.grid = {}, .block = {}, .shared_bytes = 0, .stream = stream, .programmatic = arguments.programmatic};
   if (error == cudaSuccess) error = spread(call.peers.words, kMaxThreads, where);
   if (error != cudaSuccess) return error;

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/operation_stamps.hpp"
 #include "kernels/cuda/peer_rank.hpp"
 #include "kernels/dtype.hpp"
 
@@ -22,6 +23,7 @@ struct AllReduce {
   int64_t count = 0;                            // elements; any, whose bytes the capacity holds
   const void* x = nullptr;                      // [count], aligned to 4 bytes
   void* out = nullptr;                          // [count], aligned to 4 bytes; may be x
+  OperationStamps* stamps = nullptr;            // where the call notes when it ran, or null
   bool programmatic = false;                    // as Launch::programmatic
 };
 
@@ -52,6 +54,7 @@ struct AllReduceNorm {
   int64_t sum_stride = 0;
   void* normed = nullptr;  // [rows][columns]; may be x or residual, not sum
   int64_t normed_stride = 0;
+  OperationStamps* stamps = nullptr;
   bool programmatic = false;
 };
 

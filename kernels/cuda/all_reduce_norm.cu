@@ -147,6 +147,7 @@ __device__ __forceinline__ float row_sum(const NormCall<Element>& call, const Be
 
 template <class Element, bool kTwoShot>
 __global__ void __launch_bounds__(kMaxThreads + kWarpSize, 1) all_reduce_norm_kernel(NormCall<Element> call) {
+  mark_begin(call.peers.stamps);
   SHARDSCOPE_SHARED(float, of_warps, kWarpSize);
   SHARDSCOPE_SHARED(float, of_parts, kMaxParts);
   const int64_t first_row = blockIdx.x / call.parts;
@@ -224,6 +225,7 @@ cudaError_t launch_norm(const PeerRank& rank, Shots shots, const AllReduceNorm& 
       error != cudaSuccess) {
     return error;
   }
+  peers.stamps = a.stamps;
   const int64_t wanted = divide_up(row_words, kPartWords);
   const int64_t parts = wanted < kMaxParts ? wanted : kMaxParts;
   const int64_t threads = round_to_warps(divide_up(row_words, parts));

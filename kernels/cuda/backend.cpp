@@ -17,6 +17,7 @@
 #include "kernels/cuda/resident.hpp"
 #include "kernels/cuda/rope_append.hpp"
 #include "kernels/cuda/rows.hpp"
+#include "kernels/cuda/step_timer.hpp"
 #include "kernels/cuda/weight_memory.hpp"
 
 namespace shardscope::cuda {
@@ -69,8 +70,9 @@ class Implementation final : public CudaBackend {
         device_(options),
         weight_memory_(device_),
         uploader_(device_, weight_memory_, options.upload_bytes),
-        products_(device_, options.scratch_bytes),
-        logits_(device_),
+        timer_(device_),
+        products_(device_, timer_, options.scratch_bytes),
+        logits_(device_, timer_),
         step_done_(make_event(device_.where())),
         checksum_(static_cast<int64_t>(sizeof(unsigned long long)), "a checksum", device_.where()),
         checksum_on_host_(static_cast<int64_t>(sizeof(unsigned long long)), "a checksum", device_.where()) {}
@@ -83,6 +85,7 @@ class Implementation final : public CudaBackend {
   cudaStream_t lend_stream() override { return device_.lend_stream(); }
   cudaStream_t stream() override { return device_.stream(); }
   bool programmatic() override { return device_.programmatic(); }
+  OperationStamps* stamps() override { return timer_.stamps(); }
   int device() const override { return device_.ordinal(); }
   void watch(std::function<void()> check, std::function<void()> abort) override {
     device_.watch(std::move(check), std::move(abort));
@@ -113,7 +116,7 @@ class Implementation final : public CudaBackend {
       throw UserError(fmt::format("{} sequences at once", most_tokens), "--batch",
                       fmt::format("the cuda backend takes {} at most", kMostTokens));
     }
-    return std::make_unique<CudaRecordings>(device_, most_tokens);
+    return std::make_unique<CudaRecordings>(device_, timer_, most_tokens);
   }
   int64_t padded_tokens(int64_t tokens, bool decodes) const override {
     return decodes ? std::max(tokens, bucket_of(tokens)) : tokens;
@@ -160,6 +163,18 @@ class Implementation final : public CudaBackend {
     device_.check(cudaEventRecord(step_done_.get(), device_.stream()), "cudaEventRecord");
     device_.wait(step_done_.get(), "the device's work");
   }
+  bool note_times(bool on) override {
+    timer_.note(on);
+    return true;
+  }
+  void begin_operation(kernels::Operation operation) override { timer_.begin(operation); }
+  void end_operation() override { timer_.end(); }
+  std::span<const kernels::OperationTimes> step_times() override {
+    if (timer_.operations().empty()) return {};
+    device_.wait(step_done_.get(), "a step");
+    return timer_.times();
+  }
+  int64_t time_step_ns() const override { return timer_.clock_step_ns(); }
 
  private:
   void check_attention(const Activations& qkv, const HeadLayout& heads, const CudaKvCache& cache,
@@ -174,6 +189,7 @@ class Implementation final : public CudaBackend {
   WeightMemory weight_memory_;
   Uploader uploader_;
   PlaneRanges weight_ranges_;
+  StepTimer timer_;
   Products products_;
   Logits logits_;
   AttentionWorkspaces workspaces_;
@@ -190,8 +206,10 @@ void Implementation::run_step(const kernels::Step& step, kernels::StepRecordings
   const bool decodes = step.decodes();
   step_ = recordings_->upload(step, padded_tokens(std::ssize(step.token_ids), decodes));
   const auto all = [&] {
+    timer_.begin_step();
     recordings_->enqueue_angles(step_);
     enqueue();
+    timer_.end_step();
   };
   try {
     recordings_->replay_or_record(step_.tokens, decodes && options_.graphs, std::ref(all));
@@ -214,6 +232,7 @@ void Implementation::embed(const Matrix& table, int64_t first_id, Activations ou
                              .dtype = out.dtype,
                              .out = out.data,
                              .out_stride = out.stride,
+                             .stamps = timer_.stamps(),
                              .programmatic = device_.programmatic()},
                             device_.stream()),
                 "embed", [&] { return fmt::format("{} of [{}, {}]", step_.tokens, table.rows(), table.columns()); });
@@ -243,7 +262,7 @@ void Implementation::append_and_attend(Activations qkv, const HeadLayout& heads,
   if (step_.decodes) {
     decode(qkv, heads, kv, own_cache.shape().positions, out);
   } else {
-    prefill(qkv, heads, kv, out);
+    timer_.around([&] { prefill(qkv, heads, kv, out); });
   }
 }
 
@@ -272,6 +291,7 @@ void Implementation::decode(const Activations& qkv, const HeadLayout& heads, con
                                   .out = out.data,
                                   .out_stride = out.stride,
                                   .workspace = workspace.memory.data(),
+                                  .stamps = timer_.stamps(),
                                   .programmatic = device_.programmatic()},
                                  device_.stream()),
                 "decode_attention", [&] {
@@ -324,8 +344,10 @@ void Implementation::prefill(const Activations& qkv, const HeadLayout& heads, co
 
 void Implementation::select_rows(Activations x, Activations out) {
   require(!step_.decodes, "select_rows: a step that decodes has every row selected");
-  device_.check(cuda::select_rows(rows_of(x), step_.selected_rows, rows_of(out), device_.lend_stream()), "select_rows",
-                [&] { return fmt::format("{} of {} rows", out.rows, x.rows); });
+  timer_.around([&] {
+    device_.check(cuda::select_rows(rows_of(x), step_.selected_rows, rows_of(out), device_.lend_stream()),
+                  "select_rows", [&] { return fmt::format("{} of {} rows", out.rows, x.rows); });
+  });
 }
 
 void Implementation::read(const void* data, int64_t rows, int64_t row_bytes, int64_t stride_bytes) {

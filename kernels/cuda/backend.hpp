@@ -9,6 +9,7 @@
 #include "kernels/backend.hpp"
 #include "kernels/cuda/backend_options.hpp"
 #include "kernels/cuda/candidates.hpp"
+#include "kernels/cuda/operation_stamps.hpp"
 
 namespace shardscope::cuda {
 
@@ -24,6 +25,8 @@ class CudaBackend : public kernels::Backend {
   virtual cudaStream_t lend_stream() = 0;
   virtual cudaStream_t stream() = 0;
   virtual bool programmatic() = 0;
+  /// Where kernels note when the open operation of the step ran; null: nowhere, since nothing is to be noted.
+  virtual OperationStamps* stamps() = 0;
   virtual int device() const = 0;
   /// check: called now and then while the backend waits for its device; throws what should end the wait. abort: called
   /// before an exception of this rank's own leaves a step, so that nothing on the device waits for others.

@@ -72,6 +72,7 @@ cudaError_t embed(const Embed& arguments, cudaStream_t stream) {
                       .dtype = arguments.dtype,
                       .out = arguments.out,
                       .out_stride = arguments.out_stride,
+                      .stamps = arguments.stamps,
                       .programmatic = arguments.programmatic},
                      stream);
 }

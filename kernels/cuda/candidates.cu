@@ -16,6 +16,7 @@
 #include "kernels/cuda/candidates.hpp"
 
 #include "kernels/base/keyed_random.hpp"
+#include "kernels/cuda/operation_stamps.cuh"
 #include "kernels/cuda/ptx.cuh"
 
 namespace shardscope::cuda {
@@ -42,8 +43,9 @@ struct Search {
   const float* logits;
   const CandidateNoise* noise;
   CandidateOut* out;
-  unsigned* finished;  // [rows] blocks that have found theirs
-  uint64_t* found;     // [rows][parts][count]
+  unsigned* finished;       // [rows] blocks that have found theirs
+  uint64_t* found;          // [rows][parts][count]
+  OperationStamps* stamps;  // or null
   int64_t columns;
   int64_t stride;
   int32_t first_id;
@@ -164,6 +166,7 @@ __global__ void __launch_bounds__(kThreads) largest_kernel(Search search) {
   SHARDSCOPE_SHARED(uint64_t, of_warps, kWarps);
   SHARDSCOPE_SHARED(uint64_t, of_last, kWarps);
   SHARDSCOPE_SHARED(int, last, 1);
+  mark_begin(search.stamps);
   grid_dependency_wait();
   grid_dependency_launch();
   const int64_t row = blockIdx.y;
@@ -181,6 +184,7 @@ __global__ void __launch_bounds__(kThreads) largest_kernel(Search search) {
   }
   best = block_largest(best, of_last);
   if (threadIdx.x == 0) store_candidate(search.out + row, best);
+  mark_end(search.stamps);
 }
 
 // ---- lists of a warp ------------------------------------------------------------------------------------------------
@@ -262,6 +266,7 @@ __device__ __forceinline__ void merge_warps(Keys& list, uint64_t* lists) {
 __global__ void __launch_bounds__(kThreads) candidates_kernel(Search search) {
   SHARDSCOPE_SHARED(uint64_t, lists, kWarps / 2 * kList);
   SHARDSCOPE_SHARED(int, last, 1);
+  mark_begin(search.stamps);
   grid_dependency_wait();
   grid_dependency_launch();
   const int64_t row = blockIdx.y;
@@ -300,6 +305,7 @@ __global__ void __launch_bounds__(kThreads) candidates_kernel(Search search) {
     if (lane < search.count) store_candidate(out + lane, list[0]);
     if (lane + kWarpSize < search.count) store_candidate(out + lane + kWarpSize, list[1]);
   }
+  mark_end(search.stamps);
 }
 
 bool valid(const Candidates& arguments) {
@@ -327,6 +333,7 @@ cudaError_t candidates(const Candidates& arguments, cudaStream_t stream) {
                       .out = arguments.out,
                       .finished = reinterpret_cast<unsigned*>(workspace),
                       .found = reinterpret_cast<uint64_t*>(workspace + kCounterBytes),
+                      .stamps = arguments.stamps,
                       .columns = arguments.columns,
                       .stride = arguments.stride,
                       .first_id = arguments.first_id,

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/operation_stamps.hpp"
+
 namespace shardscope::cuda {
 
 inline constexpr int64_t kMaxCandidates = 64;
@@ -38,7 +40,8 @@ struct Candidates {
   // candidates_workspace_bytes, aligned to 16, filled with zeros once; what a call leaves there serves the next one, of
   // whatever shape. One call at a time.
   void* workspace = nullptr;
-  bool programmatic = false;  // as Launch::programmatic
+  OperationStamps* stamps = nullptr;  // where it notes when it ran, or null
+  bool programmatic = false;          // as Launch::programmatic
 };
 
 /// Enough for all calls with at most these rows, columns and candidates a row.

@@ -106,6 +106,7 @@ template <class Element, int kQueries>
 __global__ void __launch_bounds__(kMaxWarps* kWarpSize, kBlocksAtOnce<Element, kQueries>)
     decode_attention_kernel(DecodeCall call) {
   SHARDSCOPE_DYNAMIC_SHARED(float, shared);
+  mark_begin(call.stamps);
   grid_dependency_wait();
   grid_dependency_launch();
   const DecodeWork work(call, kQueries);
@@ -119,6 +120,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarpSize, kBlocksAtOnce<Element, k
                     0.0f);
     }
   }
+  mark_end(call.stamps);
 }
 
 // ---- host -----------------------------------------------------------------------------------------------------------
@@ -230,6 +232,7 @@ cudaError_t decode_attention(const DecodeAttention& arguments, cudaStream_t stre
       .finished = reinterpret_cast<uint32_t*>(workspace),
       .parts = shared_units ? reinterpret_cast<float*>(workspace + counter_bytes(shape)) : nullptr,
       .statistics = shared_units ? reinterpret_cast<float2*>(workspace + counter_bytes(shape) + part_bytes) : nullptr,
+      .stamps = arguments.stamps,
       .qkv_stride = arguments.qkv_stride,
       .out_stride = arguments.out_stride,
       .slot_bytes = arguments.kv.slot_stride * bytes_of(shape.kv_dtype),

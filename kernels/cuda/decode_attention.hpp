@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/kv_view.hpp"
+#include "kernels/cuda/operation_stamps.hpp"
 #include "kernels/dtype.hpp"
 
 namespace shardscope::cuda {
@@ -53,8 +54,9 @@ struct DecodeAttention {
   const int32_t* slots = nullptr;    // [sequences]
   void* out = nullptr;               // [sequences][query_heads][head_dim], sequences out_stride elements apart
   int64_t out_stride = 0;
-  void* workspace = nullptr;  // plan.workspace_bytes, aligned to 16; zero-filled once; one call at a time
-  bool programmatic = false;  // as Launch::programmatic
+  void* workspace = nullptr;          // plan.workspace_bytes, aligned to 16; zero-filled once; one call at a time
+  OperationStamps* stamps = nullptr;  // where it notes when it ran, or null
+  bool programmatic = false;          // as Launch::programmatic
 };
 
 /// Rotates the new queries and keys (in fp32), appends key and value to the cache (rounded once, to kv_dtype), and

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/operation_stamps.cuh"
 #include "kernels/cuda/rotary.cuh"
 
 namespace shardscope::cuda {
@@ -20,9 +21,10 @@ struct DecodeCall {
   const int32_t* lengths;
   const int32_t* slots;
   void* out;
-  uint32_t* finished;  // [unit] blocks; a unit is a sequence, KV head and tile of queries
-  float* parts;        // [unit][split][query][head_dim], not yet divided by the sum
-  float2* statistics;  // [unit][split][query] maximum and sum
+  uint32_t* finished;       // [unit] blocks; a unit is a sequence, KV head and tile of queries
+  float* parts;             // [unit][split][query][head_dim], not yet divided by the sum
+  float2* statistics;       // [unit][split][query] maximum and sum
+  OperationStamps* stamps;  // or null
   int64_t qkv_stride;
   int64_t out_stride;
   int64_t slot_bytes;

@@ -46,6 +46,7 @@ __device__ __forceinline__ uint2 load_own(const CandidatesCall& call, int64_t ro
 
 __global__ void __launch_bounds__(kMaxThreads + kWarpSize, 1) exchange_candidates_kernel(CandidatesCall call) {
   const PeerCall& peers = call.peers;
+  mark_begin(peers.stamps);
   grid_dependency_wait();
   grid_dependency_launch();
   const int64_t thread = spread_thread();
@@ -92,6 +93,7 @@ cudaError_t exchange_candidates(const PeerRank& rank, const ExchangeCandidates& 
                                  .rows = arguments.rows,
                                  .columns = 1},
                                 arguments.rows * kRowWords, call.peers);
+  call.peers.stamps = arguments.stamps;
   Launch where{.grid = {}, .block = {}, .shared_bytes = 0, .stream = stream, .programmatic = arguments.programmatic};
   if (error == cudaSuccess) error = spread(arguments.rows, kMaxThreads, where);
   if (error != cudaSuccess) return error;

@@ -54,8 +54,9 @@ void* CandidateWorkspaces::of(Device& device, int64_t rows, int64_t columns, int
   return entries_.back().memory.data();
 }
 
-Logits::Logits(Device& device)
+Logits::Logits(Device& device, StepTimer& timer)
     : device_(device),
+      timer_(timer),
       copied_(make_event(device.where())),
       top_(kMaxCandidates * kCandidateBytes, "candidates", device.where()),
       top_on_host_(kMaxCandidates * kCandidateBytes, "candidates", device.where()),
@@ -88,6 +89,7 @@ void Logits::prepare(CudaRecordings& recordings, Activations logits, int64_t val
                               .count = 1,
                               .out = recordings.best_on_device(),
                               .workspace = workspace,
+                              .stamps = timer_.stamps(),
                               .programmatic = device_.programmatic()},
                              device_.stream()),
                   "candidates", shape);
@@ -96,6 +98,7 @@ void Logits::prepare(CudaRecordings& recordings, Activations logits, int64_t val
                                   device_.lend_stream()),
                   "cudaMemsetAsync", shape);
   }
+  timer_.go_on_as(kernels::Operation::kExchange);
   const bool exchanged = exchange_ && exchange_(recordings.best_on_device(), logits.rows);
   device_.check(cudaMemcpyAsync(const_cast<CandidateOut*>(recordings.best()), recordings.best_on_device(),
                                 static_cast<size_t>(logits.rows * kCandidateBytes), cudaMemcpyDeviceToHost,

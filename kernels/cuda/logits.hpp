@@ -11,6 +11,7 @@
 #include "kernels/cuda/backend.hpp"
 #include "kernels/cuda/device.hpp"
 #include "kernels/cuda/recordings.hpp"
+#include "kernels/cuda/step_timer.hpp"
 
 namespace shardscope::cuda {
 
@@ -29,7 +30,7 @@ class CandidateWorkspaces {
 
 class Logits {
  public:
-  explicit Logits(Device& device);
+  Logits(Device& device, StepTimer& timer);
 
   void exchange_by(CandidatesExchange exchange) { exchange_ = std::move(exchange); }
   /// Enqueues the best of each row, their exchange among ranks where there is one, and their copy to the host.
@@ -53,6 +54,7 @@ class Logits {
                   const CandidateNoise* noise, std::span<kernels::Candidate> out);
 
   Device& device_;
+  StepTimer& timer_;
   cudaEvent_t done_ = nullptr;
   bool step_done_ = true;
   Event copied_;

@@ -108,6 +108,7 @@ cudaError_t mat_vec(const MatVec& arguments, cudaStream_t stream) {
       .bias = arguments.bias,
       .y = arguments.y,
       .y_stride = arguments.y_stride,
+      .stamps = arguments.stamps,
       .epsilon = arguments.norm.epsilon,
       .dtype = arguments.dtype,
       .y_dtype = arguments.y_dtype,

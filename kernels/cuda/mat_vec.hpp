@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device_matrix.hpp"
+#include "kernels/cuda/operation_stamps.hpp"
 #include "kernels/dtype.hpp"
 
 namespace shardscope::cuda {
@@ -39,7 +40,8 @@ struct MatVec {
   void* y = nullptr;  // [batch][weights.rows, or half of them if gated], y_stride elements apart; shares no bytes with
                       // what is read
   int64_t y_stride = 0;
-  bool read_again = false;    // the weights, soon: they are left in the caches
+  bool read_again = false;            // the weights, soon: they are left in the caches
+  OperationStamps* stamps = nullptr;  // where it notes when it ran, or null
   bool programmatic = false;  // as Launch::programmatic: weights, scales, norm weight and bias must not come from the
                               // kernel before
 };

@@ -17,6 +17,7 @@
 
 #include "kernels/cuda/device_limits.hpp"
 #include "kernels/cuda/mat_vec_stage.cuh"
+#include "kernels/cuda/operation_stamps.cuh"
 
 namespace shardscope::cuda {
 
@@ -137,6 +138,7 @@ inline constexpr int kResidentBlocks = kBatch <= Format::kMostBatchOfThree ? 3 :
 
 template <class Format, int kBatch, int kRows>
 __global__ void __launch_bounds__(kMatVecThreads, kResidentBlocks<Format, kBatch>) mat_vec_kernel(Product product) {
+  mark_begin(product.stamps);
   constexpr int kSums = kRows * kBatch;
   using Place = SumPlace<kSums>;
   SHARDSCOPE_DYNAMIC_SHARED(float, shared);
@@ -206,6 +208,7 @@ __global__ void __launch_bounds__(kMatVecThreads, kResidentBlocks<Format, kBatch
   if (vector < product.batch && vector < kBatch && block_output + output < product.outputs) {
     store_output<kBatch, kRows>(product, partial, squares, block_output, output, vector);
   }
+  mark_end(product.stamps);
 }
 
 template <class Format, int kBatch>

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/operation_stamps.hpp"
 #include "kernels/dtype.hpp"
 
 namespace shardscope::cuda {
@@ -29,6 +30,7 @@ struct Product {
   const float* bias;
   void* y;
   int64_t y_stride;
+  OperationStamps* stamps;  // or null
   float epsilon;
   kernels::DType dtype;
   kernels::DType y_dtype;

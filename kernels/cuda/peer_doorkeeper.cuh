@@ -38,9 +38,9 @@ __device__ __forceinline__ void keep_door(const PeerCall& call, const Begun& beg
   if (blockIdx.x != 0) return;
   const bool arrived = sends ? receive_header(call, begun, lane) : !begun.failed;
   const bool all_arrived = __all_sync(kFullMask, arrived ? 1 : 0) != 0;
-  if (lane == 0 && call.log != nullptr) {
-    log_entry(call, begun.number)->arrived_ns = all_arrived ? nanoseconds() : 0;
-  }
+  if (lane != 0) return;
+  if (all_arrived) mark_arrived(call.stamps);
+  if (call.log != nullptr) log_entry(call, begun.number)->arrived_ns = all_arrived ? nanoseconds() : 0;
 }
 
 }  // namespace shardscope::cuda

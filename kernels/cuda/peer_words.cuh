@@ -30,6 +30,7 @@
 // the threads that have data.
 #pragma once
 
+#include "kernels/cuda/operation_stamps.cuh"
 #include "kernels/cuda/peer_rank.hpp"
 #include "kernels/cuda/ptx.cuh"
 
@@ -41,6 +42,7 @@ struct PeerCall {
   PeerState* state;
   uint32_t* failure_on_host;  // or null
   CallTimes* log;             // or null
+  OperationStamps* stamps;    // or null
   WaitLimit limit;
   int64_t buffer_words;
   int64_t sender_words;  // what each sender has of a buffer; behind it the next one's
@@ -120,14 +122,11 @@ __device__ __forceinline__ void count_call(const PeerCall& call, const Begun& be
 
 /// The last that a kernel does; all threads of all blocks call.
 __device__ __forceinline__ void end_call(const PeerCall& call, const Begun& begun) {
+  mark_end(call.stamps);
   if (call.log == nullptr) return;
   __syncthreads();
   // The latest block's: what an earlier call left in the entry is less.
-  static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
-  if (threadIdx.x == 0) {
-    atomicMax(reinterpret_cast<unsigned long long*>(&log_entry(call, begun.number)->end_ns),
-              static_cast<unsigned long long>(nanoseconds()));
-  }
+  if (threadIdx.x == 0) raise_stamp(&log_entry(call, begun.number)->end_ns, nanoseconds());
 }
 
 // ---- stores -------------------------------------------------------------------------------------------------------

@@ -54,8 +54,9 @@ std::string shape_text(const DeviceMatrix& matrix, const Activations& x) {
 
 }  // namespace
 
-Products::Products(Device& device, int64_t scratch_bytes)
+Products::Products(Device& device, StepTimer& timer, int64_t scratch_bytes)
     : device_(device),
+      timer_(timer),
       half_bytes_(scratch_bytes / 2),
       outputs_(half_bytes_, "intermediate results", device.where()),
       weights_(half_bytes_, "converted weights", device.where()),
@@ -81,18 +82,23 @@ void Products::multiply(const CudaMatrix& w, const ProductInput& input, const ke
     return;
   }
   const float* biases = floats_of(bias);
-  Activations x{};  // the norm, once it is needed apart
+  const auto part_of = [&](const CudaMatrix::Piece& piece) -> Part {
+    return {.matrix = piece.matrix,
+            .bias = biases == nullptr ? nullptr : biases + piece.first_row,
+            .out = out.column_range(piece.first_row, piece.matrix.rows)};
+  };
+  const auto apart = [&](const CudaMatrix::Piece& piece) {  // from the norm
+    return piece.matrix.rows > 0 && !few(part_of(piece), input.x);
+  };
+  const bool any_apart = std::any_of(w.pieces().begin(), w.pieces().end(), apart);
+  const Activations x = any_apart ? normed(input) : Activations{};
   for (const CudaMatrix::Piece& piece : w.pieces()) {
     if (piece.matrix.rows == 0) continue;
-    const Part part{.matrix = piece.matrix,
-                    .bias = biases == nullptr ? nullptr : biases + piece.first_row,
-                    .out = out.column_range(piece.first_row, piece.matrix.rows)};
-    if (few(part, input.x)) {
-      by_vectors(part, input);
-      continue;
+    if (apart(piece)) {
+      timer_.around([&] { by_matrices(part_of(piece), x); });
+    } else {
+      by_vectors(part_of(piece), input);
     }
-    if (x.data == nullptr) x = normed(input);
-    by_matrices(part, x);
   }
 }
 
@@ -131,10 +137,10 @@ void Products::gated_multiply(const CudaMatrix& gate_up, const ProductInput& inp
       if (few(part, x)) {
         by_vectors(part, {x});
       } else {
-        by_matrices(part, x);
+        timer_.around([&] { by_matrices(part, x); });
       }
     }
-    gate(both, out.column_range(begin, count));
+    timer_.around([&] { gate(both, out.column_range(begin, count)); });
   }
 }
 
@@ -143,23 +149,26 @@ Activations Products::normed(const ProductInput& input) {
   const kernels::NormedInput& norm = *input.norm;
   require(norm.weight != nullptr && norm.weight->size() == input.x.columns, "norm: not one weight per column");
   const bool adds = norm.addend != nullptr;
-  device_.check(rms_norm({.dtype = input.x.dtype,
-                          .weight_dtype = DType::kF32,
-                          .rows = input.x.rows,
-                          .columns = input.x.columns,
-                          .x = input.x.data,
-                          .x_stride = input.x.stride,
-                          .addend = adds ? norm.addend->data : nullptr,
-                          .addend_stride = adds ? norm.addend->stride : 0,
-                          .sum = adds ? norm.sum.data : nullptr,
-                          .sum_stride = adds ? norm.sum.stride : 0,
-                          .weight = floats_of(norm.weight),
-                          .out = norm.normed.data,
-                          .out_stride = norm.normed.stride,
-                          .epsilon = norm.epsilon,
-                          .programmatic = device_.programmatic()},
-                         device_.stream()),
-                "rms_norm", [&] { return fmt::format("[{}, {}]", input.x.rows, input.x.columns); });
+  timer_.around([&] {
+    device_.check(rms_norm({.dtype = input.x.dtype,
+                            .weight_dtype = DType::kF32,
+                            .rows = input.x.rows,
+                            .columns = input.x.columns,
+                            .x = input.x.data,
+                            .x_stride = input.x.stride,
+                            .addend = adds ? norm.addend->data : nullptr,
+                            .addend_stride = adds ? norm.addend->stride : 0,
+                            .sum = adds ? norm.sum.data : nullptr,
+                            .sum_stride = adds ? norm.sum.stride : 0,
+                            .weight = floats_of(norm.weight),
+                            .out = norm.normed.data,
+                            .out_stride = norm.normed.stride,
+                            .epsilon = norm.epsilon,
+                            .programmatic = device_.programmatic()},
+                           device_.stream()),
+                  "rms_norm", [&] { return fmt::format("[{}, {}]", input.x.rows, input.x.columns); });
+  });
+  timer_.divide(kernels::Operation::kNorm);
   return norm.normed.first_rows(input.x.rows);
 }
 
@@ -200,6 +209,7 @@ void Products::by_vectors(const Part& part, const ProductInput& input) {
                            .y = y.data,
                            .y_stride = y.stride,
                            .read_again = begin + most < rows,
+                           .stamps = timer_.stamps(),
                            .programmatic = device_.programmatic()},
                           device_.stream()),
                   "mat_vec", [&] { return shape_text(part.matrix, x); });

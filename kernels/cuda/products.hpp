@@ -10,6 +10,7 @@
 #include "kernels/cuda/device.hpp"
 #include "kernels/cuda/matmul.hpp"
 #include "kernels/cuda/resident.hpp"
+#include "kernels/cuda/step_timer.hpp"
 
 namespace shardscope::cuda {
 
@@ -21,7 +22,7 @@ struct ProductInput {
 
 class Products {
  public:
-  Products(Device& device, int64_t scratch_bytes);
+  Products(Device& device, StepTimer& timer, int64_t scratch_bytes);
 
   void multiply(const CudaMatrix& w, const ProductInput& input, const kernels::Vector* bias, kernels::Activations out);
   void gated_multiply(const CudaMatrix& gate_up, const ProductInput& input, const kernels::Vector* bias,
@@ -45,6 +46,7 @@ class Products {
   void gate(const kernels::Activations& gate_up, const kernels::Activations& out);
 
   Device& device_;
+  StepTimer& timer_;
   int64_t half_bytes_;
   DeviceBuffer outputs_;  // of gate and up, before the gate
   DeviceBuffer weights_;  // converted ones

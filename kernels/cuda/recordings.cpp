@@ -63,8 +63,8 @@ void fill_sequences(const kernels::Step& step, int32_t* to, const Value& value) 
 
 }  // namespace
 
-CudaRecordings::CudaRecordings(Device& device, int64_t most_tokens)
-    : device_(device), most_rows_(std::max(most_tokens, bucket_of(most_tokens))) {
+CudaRecordings::CudaRecordings(Device& device, StepTimer& timer, int64_t most_tokens)
+    : device_(device), timer_(timer), most_rows_(std::max(most_tokens, bucket_of(most_tokens))) {
   const int64_t bytes = (kWordsOfToken * most_rows_ + 1) * kWordBytes;
   words_ = DeviceBuffer(bytes, "a step's tokens", device.where());
   for (Slot& slot : slots_) {
@@ -176,17 +176,20 @@ void CudaRecordings::replay_or_record(int64_t rows, bool graphs, const std::func
     enqueue();
     return;
   }
-  const auto known = std::find_if(recordings_.begin(), recordings_.end(),
-                                  [&](const Recording& recording) { return recording.rows == rows; });
+  const auto known = std::find_if(recordings_.begin(), recordings_.end(), [&](const Recording& recording) {
+    return recording.rows == rows && recording.noting == timer_.noting();
+  });
   if (known == recordings_.end()) {
     enqueue();
-    recordings_.push_back({.rows = rows, .graph = {}, .prepared = prepared});
+    recordings_.push_back(
+        {.rows = rows, .noting = timer_.noting(), .graph = {}, .prepared = prepared, .operations = {}});
     return;
   }
   if (!known->graph) record(*known, enqueue);
   device_.check(cudaGraphLaunch(known->graph.get(), device_.lend_stream()), "cudaGraphLaunch",
                 [&] { return fmt::format("a step of {} tokens", rows); });
   prepared = known->prepared;
+  timer_.replayed(known->operations);
 }
 
 void CudaRecordings::record(Recording& recording, const std::function<void()>& enqueue) {
@@ -200,6 +203,7 @@ void CudaRecordings::record(Recording& recording, const std::function<void()>& e
   }
   recording_ = false;
   recording.prepared = prepared;
+  recording.operations = timer_.operations();
 }
 
 }  // namespace shardscope::cuda

@@ -12,6 +12,7 @@
 #include "kernels/backend.hpp"
 #include "kernels/cuda/candidates.hpp"
 #include "kernels/cuda/device.hpp"
+#include "kernels/cuda/step_timer.hpp"
 
 namespace shardscope::cuda {
 
@@ -50,14 +51,15 @@ struct CacheLimits {
 
 class CudaRecordings final : public kernels::StepRecordings {
  public:
-  CudaRecordings(Device& device, int64_t most_tokens);
+  /// timer: of all steps on the device.
+  CudaRecordings(Device& device, StepTimer& timer, int64_t most_tokens);
 
   /// Copies the words of a step to the device, and enqueues the angles of its positions where `decodes` is false (a
   /// recorded step has that in its graph). Returns where they will be.
   StepView upload(const kernels::Step& step, int64_t padded_tokens);
   void enqueue_angles(const StepView& view);
 
-  /// Calls enqueue, or replays what it enqueued with as many rows before.
+  /// Calls enqueue, or replays what it enqueued with as many rows before, if times were noted then as they are now.
   void replay_or_record(int64_t rows, bool graphs, const std::function<void()>& enqueue);
 
   /// Room for the best candidate of so many rows: device and host.
@@ -73,8 +75,10 @@ class CudaRecordings final : public kernels::StepRecordings {
  private:
   struct Recording {
     int64_t rows = 0;
-    GraphExec graph;              // none: has run once, which allocated and chose what it needs
-    PreparedCandidates prepared;  // by it
+    bool noting = false;                         // when its operations ran
+    GraphExec graph;                             // none: has run once, which allocated and chose what it needs
+    PreparedCandidates prepared;                 // by it
+    std::vector<kernels::Operation> operations;  // of which it notes that
   };
   struct Slot {
     PinnedBuffer words;
@@ -86,6 +90,7 @@ class CudaRecordings final : public kernels::StepRecordings {
   void record(Recording& recording, const std::function<void()>& enqueue);
 
   Device& device_;
+  StepTimer& timer_;
   int64_t most_rows_;
   uint64_t steps_ = 0;
   bool recording_ = false;

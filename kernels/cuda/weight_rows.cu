@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/block_planes.hpp"
 #include "kernels/cuda/numeric.cuh"
+#include "kernels/cuda/operation_stamps.cuh"
 
 namespace shardscope::cuda {
 namespace {
@@ -23,8 +24,9 @@ struct Conversion {
   const __half* scales;
   const int32_t* ids;
   void* out;
-  int64_t row_bytes;   // of values
-  int64_t row_blocks;  // of the block formats
+  OperationStamps* stamps;  // or null
+  int64_t row_bytes;        // of values
+  int64_t row_blocks;       // of the block formats
   int64_t first;
   int64_t matrix_rows;
   int64_t columns;
@@ -129,22 +131,25 @@ template <class Format, class Out>
 __global__ void __launch_bounds__(kThreads) weight_rows_kernel(Conversion conversion) {
   constexpr int kCount = kPiece<Format, Out>;
   constexpr int kPiecesOfBlock = static_cast<int>(kBlockColumns) / kCount / 2;  // with two runs
+  mark_begin(conversion.stamps);
   grid_dependency_wait();
   grid_dependency_launch();
   const int64_t i = blockIdx.x / conversion.row_grid;
   const int64_t piece = static_cast<int64_t>(blockIdx.x % conversion.row_grid) * kThreads + threadIdx.x;
   const int64_t column =
       Format::kRuns == 1 ? piece * kCount : piece / kPiecesOfBlock * kBlockColumns + piece % kPiecesOfBlock * kCount;
-  if (column >= conversion.columns) return;
-  const int64_t row = conversion.ids != nullptr ? conversion.ids[i] - conversion.first : conversion.first + i;
-  float values[kCount] = {};
-  float upper[kCount] = {};
-  if (row >= 0 && row < conversion.matrix_rows) {
-    Format::template unpack<kCount>(conversion, row, column, values, upper);
+  if (column < conversion.columns) {
+    const int64_t row = conversion.ids != nullptr ? conversion.ids[i] - conversion.first : conversion.first + i;
+    float values[kCount] = {};
+    float upper[kCount] = {};
+    if (row >= 0 && row < conversion.matrix_rows) {
+      Format::template unpack<kCount>(conversion, row, column, values, upper);
+    }
+    Out* const out = static_cast<Out*>(conversion.out) + i * conversion.out_stride;
+    give(conversion, out, column, values);
+    if constexpr (Format::kRuns == 2) give(conversion, out, column + kBlockColumns / 2, upper);
   }
-  Out* const out = static_cast<Out*>(conversion.out) + i * conversion.out_stride;
-  give(conversion, out, column, values);
-  if constexpr (Format::kRuns == 2) give(conversion, out, column + kBlockColumns / 2, upper);
+  mark_end(conversion.stamps);
 }
 
 template <class Format, class Out>
@@ -160,6 +165,7 @@ cudaError_t launch_conversion(const WeightRows& arguments, cudaStream_t stream) 
                               .scales = static_cast<const __half*>(matrix.scales),
                               .ids = arguments.ids,
                               .out = arguments.out,
+                              .stamps = arguments.stamps,
                               .row_bytes = matrix.row_bytes,
                               .row_blocks = matrix.columns / kBlockColumns,
                               .first = arguments.first,

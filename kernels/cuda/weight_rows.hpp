@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device_matrix.hpp"
+#include "kernels/cuda/operation_stamps.hpp"
 #include "kernels/dtype.hpp"
 
 namespace shardscope::cuda {
@@ -19,7 +20,8 @@ struct WeightRows {
   kernels::DType dtype = kernels::DType::kF32;  // of out: fp32, fp16 or bf16
   void* out = nullptr;                          // [rows][matrix.columns], out_stride elements apart
   int64_t out_stride = 0;
-  bool programmatic = false;  // as Launch::programmatic
+  OperationStamps* stamps = nullptr;  // where it notes when it ran, or null
+  bool programmatic = false;          // as Launch::programmatic
 };
 
 /// Rounded once, to nearest even; zeros where there is no such row. Enqueued on `stream`, does not wait.

@@ -12,6 +12,7 @@
 
 #include "kernels/backend.hpp"
 #include "kernels/cuda/candidates.hpp"
+#include "kernels/cuda/operation_stamps.hpp"
 #include "kernels/cuda/peer_rank.hpp"
 
 namespace shardscope::parallel {
@@ -21,10 +22,13 @@ struct DeviceStream {
   std::function<cudaStream_t()> lend;  // for work that is not ours (NCCL's, copies): asked for each
   std::function<cudaStream_t()> own;   // for our own kernels; empty: as lend
   std::function<bool()> programmatic;  // whether our next kernel may be launched so; empty: never
-  int device = 0;                      // its; current in this thread
+  // Where the next call notes when it ran, as part of an operation; null, or empty: nowhere.
+  std::function<cuda::OperationStamps*()> stamps;
+  int device = 0;  // its; current in this thread
 
   cudaStream_t for_kernels() const { return own ? own() : lend(); }
   bool overlaps() const { return programmatic && programmatic(); }
+  cuda::OperationStamps* stamps_of_operation() const { return stamps ? stamps() : nullptr; }
 };
 
 class DeviceSum {

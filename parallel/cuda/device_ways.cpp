@@ -48,12 +48,14 @@ DeviceStream stream_of(cuda::CudaBackend& backend) {
   return {.lend = [&backend] { return backend.lend_stream(); },
           .own = [&backend] { return backend.stream(); },
           .programmatic = [&backend] { return backend.programmatic(); },
+          .stamps = [&backend] { return backend.stamps(); },
           .device = backend.device()};
 }
 
 DeviceWays::DeviceWays(World& world, Communicator& host, const DeviceStream& stream, const WaysWanted& wanted)
     : world_(world), host_(host), stream_(stream), everyone_(static_cast<size_t>(std::min(host.size(), world.size()))) {
-  std::iota(everyone_.begin(), everyone_.end(), 0);
+  // Groups are runs of ranks; a rank that stands for another, alone, watches itself.
+  std::iota(everyone_.begin(), everyone_.end(), std::max(0, world.rank() - host.rank()));
   const auto leave_out = [&](bool asked, const char* name, const std::string& why) {
     if (asked) absent_.push_back({name, why});
   };

@@ -81,6 +81,14 @@ class SymmetricActivations final : public kernels::ActivationBuffer {
 
 }  // namespace
 
+void NcclSum::all_reduce(void* data, int64_t count, kernels::DType dtype) {
+  cuda::OperationStamps* const stamps = stream_.stamps_of_operation();
+  const cuda::CallContext where{.device = stream_.device};
+  if (stamps != nullptr) cuda::check_cuda(cuda::stamp_begin(stamps, stream_.lend()), "stamp_begin", where);
+  session_->all_reduce(data, count, dtype, stream_.lend());
+  if (stamps != nullptr) cuda::check_cuda(cuda::stamp_end(stamps, stream_.lend()), "stamp_end", where);
+}
+
 std::unique_ptr<kernels::ActivationBuffer> NcclSum::make_summed(int64_t rows, int64_t columns, kernels::DType dtype) {
   if (!symmetric_) return nullptr;
   return std::make_unique<SymmetricActivations>(session_, stream_, rows, columns, dtype);

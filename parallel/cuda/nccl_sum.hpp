@@ -21,9 +21,7 @@ class NcclSum final : public DeviceSum {
 
   std::string_view name() const override { return symmetric_ ? "nccl-symmetric" : "nccl"; }
   int64_t most_bytes() const override { return std::numeric_limits<int64_t>::max(); }
-  void all_reduce(void* data, int64_t count, kernels::DType dtype) override {
-    session_->all_reduce(data, count, dtype, stream_.lend());
-  }
+  void all_reduce(void* data, int64_t count, kernels::DType dtype) override;
   /// Throws SystemError where there is no such memory.
   std::unique_ptr<kernels::ActivationBuffer> make_summed(int64_t rows, int64_t columns, kernels::DType dtype) override;
   void check() override { session_->check(); }

@@ -61,9 +61,14 @@ void PeerSum::all_reduce(void* data, int64_t count, kernels::DType dtype) {
                  .count = count,
                  .dtype = dtype});
   const cudaStream_t stream = stream_.for_kernels();
-  group_->enqueued(cuda::all_reduce(
-      group_->rank(), shots_,
-      {.dtype = dtype, .count = count, .x = data, .out = data, .programmatic = stream_.overlaps()}, stream));
+  group_->enqueued(cuda::all_reduce(group_->rank(), shots_,
+                                    {.dtype = dtype,
+                                     .count = count,
+                                     .x = data,
+                                     .out = data,
+                                     .stamps = stream_.stamps_of_operation(),
+                                     .programmatic = stream_.overlaps()},
+                                    stream));
 }
 
 bool PeerSum::all_reduce_norm(const kernels::NormedInput& input) {
@@ -100,6 +105,7 @@ bool PeerSum::all_reduce_norm(const kernels::NormedInput& input) {
                                           .sum_stride = input.sum.stride,
                                           .normed = input.normed.data,
                                           .normed_stride = input.normed.stride,
+                                          .stamps = stream_.stamps_of_operation(),
                                           .programmatic = stream_.overlaps()},
                                          stream));
   return true;
@@ -110,8 +116,10 @@ bool PeerSum::exchange_candidates(cuda::CandidateOut* best, int64_t rows) {
   if (rows == 0) return true;
   group_->begin({.operation = "exchange of candidates", .count = 2 * rows, .dtype = kernels::DType::kF32});
   const cudaStream_t stream = stream_.for_kernels();
-  group_->enqueued(cuda::exchange_candidates(group_->rank(),
-                                             {.rows = rows, .best = best, .programmatic = stream_.overlaps()}, stream));
+  group_->enqueued(cuda::exchange_candidates(
+      group_->rank(),
+      {.rows = rows, .best = best, .stamps = stream_.stamps_of_operation(), .programmatic = stream_.overlaps()},
+      stream));
   return true;
 }
 

@@ -58,10 +58,10 @@ class Batch {
         const int64_t count = std::min(length - done, room);
         add(request, {done, done + count});
         done += count;
-        if (static_cast<int64_t>(ids_.size()) == decoder_.options().max_step_tokens) step();
+        if (static_cast<int64_t>(ids_.size()) == decoder_.options().max_step_tokens) step(/*decodes=*/false);
       }
     }
-    if (!ids_.empty()) step();
+    if (!ids_.empty()) step(/*decodes=*/false);
     drop_finished();
   }
 
@@ -71,7 +71,7 @@ class Batch {
       const auto length = static_cast<int64_t>(histories_[request].size());
       add(request, {length - 1, length});
     }
-    step();
+    step(/*decodes=*/true);
     drop_finished();
   }
 
@@ -90,7 +90,7 @@ class Batch {
                      .options = &requests_[request].sampling});
   }
 
-  void step() {
+  void step(bool decodes) {
     const kernels::Activations logits = decoder_.forward(ids_, sequences_, logit_rows_);
     if (options_.top_logits > 0) {
       for (size_t row = 0; row < drawing_.size(); ++row) {
@@ -103,6 +103,7 @@ class Batch {
       sampler_.sample(logits, rows_, sampled_);
       accept();
     }
+    if (options_.stepped) options_.stepped(decodes);
     ids_.clear();
     sequences_.clear();
     logit_rows_.clear();

@@ -38,6 +38,8 @@ struct GenerateOptions {
   /// others' returns are ignored.
   std::function<bool(size_t request, int32_t token_id)> on_token;
   bool callback_may_stop = false;  // then rank 0's verdict is broadcast after each step
+  /// Called after each step and what was sampled from it. decodes: one token of each running request went in.
+  std::function<void(bool decodes)> stepped;
 };
 
 /// Collective. Results are the same on every rank. Throws what the decoder and the communicator throw.

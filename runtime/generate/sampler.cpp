@@ -101,20 +101,31 @@ void Sampler::sample(kernels::Activations logits, std::span<const SampleRow> row
 
 /// mine_ = the best of each row over all ranks, after penalties: one exchange for all rows.
 void Sampler::exchange_best(kernels::Activations logits, std::span<const SampleRow> rows) {
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const auto row = static_cast<int64_t>(i);
-    if (rows[i].options->repetition_penalty != 1) penalise(backend_.host_logits(logits, row), vocab_, rows[i]);
-    if (valid_columns_ > 0) {
-      backend_.top_candidates(logits, row, valid_columns_, vocab_.begin, std::span(&mine_[i], 1));
-    }
+  {
+    const kernels::TimedOperation times(backend_, kernels::Operation::kCandidates);
+    best_of_own(logits, rows);
   }
-  all_.resize(rows.size() * static_cast<size_t>(communicator_.size()));
-  communicator_.all_gather(bytes_of(mine_), std::as_writable_bytes(std::span(all_)));
+  {
+    const kernels::TimedOperation times(backend_, kernels::Operation::kExchange);
+    all_.resize(rows.size() * static_cast<size_t>(communicator_.size()));
+    communicator_.all_gather(bytes_of(mine_), std::as_writable_bytes(std::span(all_)));
+  }
   for (size_t i = 0; i < rows.size(); ++i) {
     Candidate& best = mine_[i];
     best = {kLowest, -1};
     for (size_t at = i; at < all_.size(); at += rows.size()) {
       if (all_[at].token_id >= 0 && (best.token_id < 0 || before(all_[at], best))) best = all_[at];
+    }
+  }
+}
+
+/// mine_ = the best of each row over this rank's part of the vocabulary, after penalties.
+void Sampler::best_of_own(kernels::Activations logits, std::span<const SampleRow> rows) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto row = static_cast<int64_t>(i);
+    if (rows[i].options->repetition_penalty != 1) penalise(backend_.host_logits(logits, row), vocab_, rows[i]);
+    if (valid_columns_ > 0) {
+      backend_.top_candidates(logits, row, valid_columns_, vocab_.begin, std::span(&mine_[i], 1));
     }
   }
 }

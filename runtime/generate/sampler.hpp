@@ -52,6 +52,7 @@ class Sampler {
 
  private:
   void exchange_best(kernels::Activations logits, std::span<const SampleRow> rows);
+  void best_of_own(kernels::Activations logits, std::span<const SampleRow> rows);
   /// largest: the row's largest logit over the whole vocabulary, after the penalty.
   int32_t draw(kernels::Activations logits, int64_t row, float largest, const SampleRow& what);
   int32_t draw_from_all(kernels::Activations logits, int64_t row, float largest, const SampleRow& what);

@@ -92,6 +92,7 @@ void set_times(PointResult& point, const std::vector<VisitRecord>& visits) {
       window_ms += sample.latency_ms.value_or(0);
       point.samples.push_back(sample);
     }
+    point.instrumented.insert(point.instrumented.end(), visit.instrumented.begin(), visit.instrumented.end());
   }
   if (!visits.empty()) point.cold_ttft_ms = visits.front().cold_ttft_ms;
   point.ttft_ms = distribution_of(ttft);
@@ -99,7 +100,7 @@ void set_times(PointResult& point, const std::vector<VisitRecord>& visits) {
   point.latency_ms = distribution_of(latency);
   point.itl_ms = dependent_distribution_of(itl);
   point.generations = static_cast<int64_t>(point.samples.size());
-  const auto requests = static_cast<double>(point.generations * point.workload.batch);
+  const auto requests = static_cast<double>(point.generations * point.workload.batch * point.group.replicas);
   if (window_ms > 0) {
     point.requests_per_s = requests / (window_ms * 1e-3);
     point.throughput_tokens_per_s = *point.requests_per_s * static_cast<double>(point.workload.output_tokens);
@@ -113,9 +114,11 @@ void set_times(PointResult& point, const std::vector<VisitRecord>& visits) {
   point.outliers = classify_outliers(point.samples);
 }
 
-void set_utilisation(PointResult& point, double nominal_bytes, const GroupPlace& place, const Peaks& peaks) {
+void set_utilisation(PointResult& point, double nominal_bytes, const GroupPlace& place, const Peaks& peaks,
+                     std::optional<double> whole_group) {
   double group_bytes = 0;
   for (const RankFigures& figures : point.ranks) group_bytes += figures.bytes.headline();
+  group_bytes = whole_group.value_or(group_bytes);
   if (place.cache_bytes > 0) point.cache_resident = group_bytes <= static_cast<double>(place.cache_bytes);
   if (point.cache_resident.value_or(false)) {
     point.verdicts.push_back(fmt::format(
@@ -180,7 +183,8 @@ const PointResult* base_of(const PointResult& point, topology::Placement placeme
                            const std::vector<PointResult>& points) {
   const PointResult* base = &point;
   for (const PointResult& other : points) {
-    const bool comparable = other.workload == point.workload && other.group.stands_for(placement);
+    const bool comparable =
+        other.workload == point.workload && other.kind == point.kind && other.group.stands_for(placement);
     if (comparable && other.tpot_ms.p50 && other.tp < base->tp) base = &other;
   }
   return base;
@@ -193,7 +197,7 @@ void set_speedups(std::vector<PointResult>& points) {
     point.tp_base.reset();
     point.speedup.reset();
     point.efficiency.reset();
-    if (!point.tpot_ms.p50) continue;
+    if (!point.tpot_ms.p50 || point.group.replicas > 1) continue;
     const PointResult* base = base_of(point, point.group.placement, points);
     // A row that stands for several placements has a speed-up if their bases are one.
     const bool one = std::all_of(point.group.also.begin(), point.group.also.end(), [&](topology::Placement placement) {

@@ -26,14 +26,15 @@ void set_times(PointResult& point, const std::vector<VisitRecord>& visits);
 
 /// The MBUs of every rank and of the row, and what they rule out. Needs `ranks`, `tpot_ms`, the group's place.
 /// Definitions: bytes moved / time / bandwidth; the published form (mbu_nominal) counts all parameters + KV over
-/// TPOT x tp x data-sheet bandwidth.
-void set_utilisation(PointResult& point, double nominal_bytes, const GroupPlace& place, const Peaks& peaks);
+/// TPOT x tp x data-sheet bandwidth. group_bytes: of a step of all ranks, where `ranks` are not all of them.
+void set_utilisation(PointResult& point, double nominal_bytes, const GroupPlace& place, const Peaks& peaks,
+                     std::optional<double> group_bytes = std::nullopt);
 
 /// prefill_tflops_per_s and mfu_prefill of a prefill of `flops` (see prefill_flops) by TTFT p50. Needs `ttft_ms`.
 void set_prefill(PointResult& point, double flops, const Peaks& peaks);
 
-/// speedup = TPOT p50 at the smallest degree that ran / TPOT p50 here, at equal workload and placement; efficiency =
-/// speedup x smallest degree / tp. Sets both on every point that has a TPOT.
+/// speedup = TPOT p50 at the smallest degree that ran / TPOT p50 here, at equal workload, placement and kind;
+/// efficiency = speedup x smallest degree / tp. Sets both on every point that has a TPOT.
 void set_speedups(std::vector<PointResult>& points);
 
 /// Noise::low_ms and high_ms of a point with a TPOT; nullopt while the interval is open.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "parallel/rehearsed_communicator.hpp"
 #include "runtime/model/slice.hpp"
 
 namespace shardscope::runtime {
@@ -61,6 +62,11 @@ Disturbance disturbance_of(std::span<const double> all, size_t stride) {
 
 }  // namespace
 
+kernels::KvPart read_part(const Workload& workload) {
+  const int64_t mean_positions = workload.prompt_tokens + (workload.output_tokens + 1) / 2;
+  return {.slots = workload.batch, .positions = std::clamp<int64_t>(mean_positions, 1, workload.positions())};
+}
+
 GroupMachine::GroupMachine(parallel::World& world, const OpenedModel& model, GroupOptions options)
     : world_(world), backend_(*options.work.backend), options_(std::move(options)), own_(options_.workloads.size()) {
   const SweepOptions& sweep = options_.sweep;
@@ -74,13 +80,19 @@ GroupMachine::GroupMachine(parallel::World& world, const OpenedModel& model, Gro
     decoding.push_back(workload.batch);
     prefill.push_back(std::min(shape.max_step_tokens, workload.batch * workload.prompt_tokens));
   }
-  communicator_ = parallel::make_communicator(
-      world, {.group_size = options_.tp,
-              .kind = sweep.communicator,
-              .max_floats = std::max(widest, Sampler::max_exchange_floats(shape.slots)),
-              .oversubscribed = options_.oversubscribed,
-              .on_device = options_.work.on_device,
-              .message_bytes = all_reduce_bytes(model.config, backend_, decoding, prefill)});
+  if (options_.rehearsed_rank) {
+    communicator_ =
+        parallel::make_rehearsed_communicator(*options_.rehearsed_rank, options_.tp, parallel::Absent::kSame);
+  } else {
+    communicator_ = parallel::make_communicator(
+        world, {.group_size = options_.tp,
+                .kind = sweep.communicator,
+                .max_floats = std::max(widest, Sampler::max_exchange_floats(shape.slots)),
+                .oversubscribed = options_.oversubscribed,
+                .on_device = options_.work.on_device,
+                .message_bytes = all_reduce_bytes(model.config, backend_, decoding, prefill),
+                .first_rank = options_.first_rank});
+  }
   const auto whole =
       static_cast<double>(planned_memory(model.config, *model.weights, plan, shape, communicator_->rank()).weights);
   if (options_.tell_loading) {
@@ -139,6 +151,27 @@ GenerationSample GroupMachine::generate(size_t point) {
           .disturbance = disturbance_of(all, mine.size())};
 }
 
+std::optional<InstrumentedSample> GroupMachine::generate_instrumented(size_t point) {
+  // A backend that cannot is one on all ranks.
+  if (options_.workloads[point].output_tokens < 2 || !backend_.note_times(true)) return std::nullopt;
+  ledger_.clear();
+  const GenerateOptions options{.stepped = [this](bool decodes) { ledger_.add(backend_.step_times(), decodes); }};
+  communicator_->barrier();
+  const std::vector<GenerationResult> results =
+      generate_batch(*decoder_, *sampler_, RankContext{backend_, *communicator_, world_}, requests_[point], options);
+  backend_.note_times(false);
+  const std::vector<double>& own_times = last_request_times(results);
+  std::vector<double> header(kHeaderDoubles);
+  header.insert(header.end(), own_times.begin(), own_times.end());
+  const GenerationTimes times = generation_times(slowest_times(gather(header), header.size()));
+  const std::vector<double> ledgers = gather(ledger_.to_doubles());
+  const bool one_clock = !options_.work.on_device && world_.one_host();
+  std::optional<std::vector<StepTimes>> steps =
+      step_times_of(ledgers, static_cast<size_t>(communicator_->size()), one_clock);
+  if (!steps || !times.tpot_ms) return std::nullopt;
+  return InstrumentedSample{.tpot_ms = *times.tpot_ms, .ranks = std::move(*steps)};
+}
+
 std::vector<double> GroupMachine::gather(const std::vector<double>& mine) {
   std::vector<double> all(mine.size() * static_cast<size_t>(communicator_->size()));
   communicator_->all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
@@ -146,13 +179,10 @@ std::vector<double> GroupMachine::gather(const std::vector<double>& mine) {
 }
 
 void GroupMachine::measure_bandwidth(size_t point, bool after) {
-  const Workload& workload = options_.workloads[point];
-  const int64_t mean_positions = workload.prompt_tokens + (workload.output_tokens + 1) / 2;
-  const ReadBandwidth measured = measure_read_bandwidth(
-      *decoder_, RankContext{backend_, *communicator_, world_},
-      {.kv = {.slots = workload.batch, .positions = std::clamp<int64_t>(mean_positions, 1, workload.positions())},
-       .seconds = kBandwidthSeconds,
-       .oversubscribed = options_.oversubscribed});
+  const ReadBandwidth measured = measure_read_bandwidth(*decoder_, RankContext{backend_, *communicator_, world_},
+                                                        {.kv = read_part(options_.workloads[point]),
+                                                         .seconds = kBandwidthSeconds,
+                                                         .oversubscribed = options_.oversubscribed});
   OwnFigures& own = own_[point];
   if (after) {
     own.after = measured;

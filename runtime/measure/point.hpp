@@ -10,6 +10,7 @@
 
 #include "parallel/shard_plan.hpp"
 #include "runtime/decoder.hpp"
+#include "runtime/measure/parts.hpp"
 #include "runtime/measure/statistics.hpp"
 #include "runtime/measure/traffic.hpp"
 #include "topology/placement.hpp"
@@ -18,6 +19,10 @@ namespace shardscope::runtime {
 
 /// kIncomplete: degrees are visited twice, and the second visit is still to come.
 enum class PointStatus : uint8_t { kOk, kOutOfMemory, kInvalid, kIncomplete };
+
+/// kMeasured: these ranks did it. kRehearsed: one device stood for all ranks, one after another, and collectives are
+/// modelled. kPredicted: nothing ran. kEmulated: on stand-ins for devices; its times say nothing.
+enum class FigureKind : uint8_t { kMeasured, kRehearsed, kPredicted, kEmulated };
 
 /// What went on around a piece of measured time. Shares are of that time, nullopt where they cannot be read.
 struct Disturbance {
@@ -73,6 +78,7 @@ struct RankFigures {
   std::optional<double> tpot_ms;  // p50 by this rank's own clock; mean of the visits'
   std::optional<double> mbu, mbu_achievable, mbu_useful;
   std::optional<double> waited_share;
+  std::optional<Parts> attribution;
   double load_seconds = 0;  // of the first visit
 };
 
@@ -86,8 +92,18 @@ struct TextCost {
   double detokenise_ms = 0;
 };
 
+/// What stands behind a rehearsed row, beside what ran.
+struct Rehearsal {
+  int rank = 0;                                  // whose shard ran
+  int co_runners = 0;                            // shards of other ranks that ran beside it
+  std::optional<double> step_collectives_ms;     // modelled, in every TPOT and ITL; nullopt: unknown, none is in them
+  std::optional<double> prefill_collectives_ms;  // the same, in every TTFT
+  std::string collective_model;                  // in words
+  double stated_error = 0.2;                     // of TPOT, at most
+};
+
 struct PointResult {
-  bool emulated = false;  // on stand-ins for devices: its times say nothing
+  FigureKind kind = FigureKind::kMeasured;
   int tp = 0;
   topology::PlacedGroup group;  // without places: each rank at its own
   Workload workload;
@@ -107,6 +123,10 @@ struct PointResult {
   bool oversubscribed = false;                 // the group has more threads than cores
   std::optional<int> tp_base;                  // smallest degree that ran this workload in this placement
   std::optional<double> speedup, efficiency;
+  std::optional<double> comm_share;            // (transfer + wait) / TPOT
+  std::optional<Parts> attribution;            // of TPOT p50: mean over the ranks
+  std::optional<Parts> loss;                   // against tp_base
+  std::optional<double> instrumented_tpot_ms;  // p50 of the generations with instruments
   int64_t generations = 0;
   std::vector<WarmUp> warm_ups;  // one a visit
   Noise noise;
@@ -115,8 +135,15 @@ struct PointResult {
   std::optional<double> highest_mhz;
   std::optional<std::string> unmet;  // a limit ended it: which, and the condition that was not met
   std::vector<RankFigures> ranks;
-  std::vector<std::string> verdicts;      // each "word: explanation"
-  std::vector<GenerationSample> samples;  // empty where a report was read back without them
+  std::vector<std::string> verdicts;             // each "word: explanation"
+  std::optional<Rehearsal> rehearsal;            // of a row that stands for ranks that were not there
+  std::vector<GenerationSample> samples;         // empty where a report was read back without them
+  std::vector<InstrumentedSample> instrumented;  // the same; these alternate with the others
+
+  /// Whether that part is known where there is an attribution: not the transfer of collectives that are not modelled.
+  bool knows(Part part) const {
+    return part != Part::kAllreduceTransfer || !rehearsal || rehearsal->step_collectives_ms;
+  }
 
   /// [tp] of each rank, where it worked.
   std::vector<int> places() const { return group.places.empty() ? topology::linear_group(tp).places : group.places; }

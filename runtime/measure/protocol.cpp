@@ -128,7 +128,10 @@ std::vector<VisitRecord> run_visit(Machine& machine, const Protocol& protocol, i
   const size_t points = first_visit.size();
   std::vector<VisitRecord> records(points);
   std::vector<std::vector<double>> headlines(points);
-  for (size_t point = 0; point < points; ++point) warm_up(machine, protocol, point, points, records[point]);
+  for (size_t point = 0; point < points; ++point) {
+    warm_up(machine, protocol, point, points, records[point]);
+    if (protocol.instrumented) machine.generate_instrumented(point);  // a path of its own, with its own graph
+  }
   for (size_t point = 0; point < points; ++point) machine.measure_bandwidth(point, /*after=*/false);
 
   const auto fraction = [&] {
@@ -145,7 +148,16 @@ std::vector<VisitRecord> run_visit(Machine& machine, const Protocol& protocol, i
       VisitRecord& record = records[point];
       machine.tell(point, "generation", static_cast<int64_t>(record.samples.size()) + 1, fraction());
       const double start = machine.now_seconds();
+      const auto with_instruments = [&] {
+        if (!protocol.instrumented) return;
+        std::optional<InstrumentedSample> sample = machine.generate_instrumented(point);
+        if (!sample) return;
+        sample->pass = pass;
+        record.instrumented.push_back(std::move(*sample));
+      };
+      if (round % 2 == 1) with_instruments();
       GenerationSample sample = machine.generate(point);
+      if (round % 2 == 0) with_instruments();
       record.seconds += machine.now_seconds() - start;
       sample.pass = pass;
       if (const std::optional<double> value = headline_ms(sample)) headlines[point].push_back(*value);

@@ -25,7 +25,8 @@ struct Protocol {
   double noise_bound = 0.02;       // of relative_noise within the first visit; of Noise::relative for the verdict
   // Of measured generations of a point in all; warm-up: half as long, or as long until two windows are full.
   double max_seconds = 30;
-  uint64_t seed = 0;  // of the order
+  bool instrumented = false;  // generations with instruments alternate with the others; --attribution
+  uint64_t seed = 0;          // of the order
 
   /// In words: what ends a point.
   std::string stop_rule() const;
@@ -62,6 +63,8 @@ class Machine {
  public:
   virtual ~Machine() = default;
   virtual GenerationSample generate(size_t point) = 0;
+  /// The same, with instruments; nullopt: this machine has none, or the workload no decode step.
+  virtual std::optional<InstrumentedSample> generate_instrumented(size_t point) = 0;
   /// Read bandwidth over what a step of the point reads; called once before and once after its measured generations.
   virtual void measure_bandwidth(size_t point, bool after) = 0;
   virtual double now_seconds() = 0;  // a steady clock
@@ -76,11 +79,13 @@ struct VisitRecord {
   WarmUp warm_up;
   std::optional<double> cold_ttft_ms;  // of the first generation after loading; of the first point alone
   std::vector<GenerationSample> samples;
-  double seconds = 0;  // that the measured generations took
+  std::vector<InstrumentedSample> instrumented;
+  double seconds = 0;  // that the measured generations took, those with instruments too
   std::optional<std::string> unmet;
 };
 
-/// Warms every point up, then measures them in interleaved rounds until each has enough. first_visit [points]: of each
+/// Warms every point up, then measures them in interleaved rounds until each has enough. With instruments each round
+/// has a generation of either kind, in alternating order, so that what drifts is in both. first_visit [points]: of each
 /// point the generations that its first visit made, 0 where this is the first; what rank 0 has there counts.
 /// Collective.
 std::vector<VisitRecord> run_visit(Machine& machine, const Protocol& protocol, int pass,

@@ -1,14 +1,21 @@
 list(APPEND runtime_sources
+  measure/attribution.cpp
   measure/bandwidth.cpp
+  measure/co_runners.cpp
   measure/comm.cpp
   measure/compute.cpp
   measure/device_room.cpp
   measure/figures.cpp
   measure/group.cpp
+  measure/parts.cpp
   measure/protocol.cpp
   measure/rank_figures.cpp
+  measure/rehearsal.cpp
+  measure/rehearsal_model.cpp
+  measure/replicas.cpp
   measure/residents.cpp
   measure/statistics.cpp
+  measure/step_ledger.cpp
   measure/sweep.cpp
   measure/sweep_options.cpp
   measure/text_cost.cpp

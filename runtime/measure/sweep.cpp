@@ -5,10 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "runtime/measure/attribution.hpp"
 #include "runtime/measure/compute.hpp"
 #include "runtime/measure/device_room.hpp"
-#include "runtime/measure/group.hpp"
 #include "runtime/measure/rank_figures.hpp"
+#include "runtime/measure/rehearsal.hpp"
 #include "runtime/measure/text_cost.hpp"
 #include "runtime/measure/verdicts.hpp"
 #include "runtime/measure/visits.hpp"
@@ -42,6 +43,7 @@ class Sweep {
   /// What rank 0 knows of a place.
   struct Findings {
     std::vector<VisitRecord> visits;
+    std::optional<Rehearsal> rehearsal;  // of the latest
     std::optional<PointResult> result;
   };
 
@@ -61,7 +63,7 @@ class Sweep {
     world_.broadcast(std::as_writable_bytes(std::span(&free_bytes, 1)), 0, "this host's memory");
     VisitPlan plan = plan_visits(places_, options_.protocol.passes(), [&](const Place& of, const auto& workloads) {
       if (!options_.device_free_bytes.empty()) return !tightest_device(of, workloads).lacks();
-      return !world_.one_host() || free_bytes == 0 || needed_bytes(of.tp, workloads) <= free_bytes;
+      return !world_.one_host() || free_bytes == 0 || needed_bytes(of, workloads) <= free_bytes;
     });
     for (const size_t place : plan.refused) refuse(place, free_bytes);
     if (!plan.refused.empty()) tell_points(plan.refused);
@@ -75,11 +77,16 @@ class Sweep {
     const std::vector<double> words = {mine.oversubscribed ? 1.0 : 0.0, static_cast<double>(mine.cache_bytes)};
     const std::vector<double> all = world_.all_gather(words, "what the ranks have of their hosts");
     GroupPlace group;
-    for (size_t rank = 0; rank < placed.places.size(); ++rank) {
-      group.oversubscribed = group.oversubscribed || all[2 * rank] != 0;
+    for (size_t rank = 0; rank < static_cast<size_t>(placed.ranks()); ++rank) {
+      group.oversubscribed = group.oversubscribed || all[2 * (options_.rehearsal ? 0 : rank)] != 0;
     }
     if (world_.one_host()) group.cache_bytes = static_cast<int64_t>(all[1]);  // else: unknown
     return group;
+  }
+
+  /// With all that work at once.
+  double needed_bytes(const Place& of, const std::vector<Workload>& workloads) const {
+    return needed_bytes(of.tp, workloads) * groups_[of.group].replicas;
   }
 
   int tp_of(size_t group) const { return static_cast<int>(groups_[group].places.size()); }
@@ -87,6 +94,7 @@ class Sweep {
   /// In words, where there are several groups of the degree.
   std::string group_name(size_t group) const {
     const topology::PlacedGroup& placed = groups_[group];
+    if (placed.replicas > 1) return fmt::format("tp {} x {} replicas", tp_of(group), placed.replicas);
     if (options_.groups.empty()) return fmt::format("tp {}", tp_of(group));
     return fmt::format("tp {} ({}: {})", tp_of(group), name_of(placed.placement),
                        topology::core_list_text(placed.places));
@@ -94,7 +102,8 @@ class Sweep {
 
   /// Whether an earlier run measured just this, whatever its placement was called.
   bool is_at(const PointResult& point, const Place& place) const {
-    return point.workload == place.workload && point.places() == groups_[place.group].places;
+    const topology::PlacedGroup& group = groups_[place.group];
+    return point.workload == place.workload && point.places() == group.places && point.group.replicas == group.replicas;
   }
 
   /// Takes the points of an earlier run over, and tells every rank how far each place is.
@@ -113,6 +122,7 @@ class Sweep {
         findings_[i].visits.push_back({.warm_up = point.warm_ups.empty() ? WarmUp{} : point.warm_ups.front(),
                                        .cold_ttft_ms = point.cold_ttft_ms,
                                        .samples = point.samples,
+                                       .instrumented = point.instrumented,
                                        .unmet = point.unmet});
       }
     }
@@ -134,15 +144,20 @@ class Sweep {
     const parallel::ShardPlan plan = plan_shards(shard_dimensions(model_.config), of.tp);
     const DecoderOptions shape = decoder_options(workloads, options_.max_step_tokens, options_.precision);
     std::vector<int64_t> free_bytes;  // of each rank's device
-    for (const int place : groups_[of.group].places) {
-      free_bytes.push_back(options_.device_free_bytes[static_cast<size_t>(place)]);
+    const topology::PlacedGroup& group = groups_[of.group];
+    for (const int place : group.places) {
+      int64_t least = INT64_MAX;  // of the devices of all replicas' ranks
+      for (int replica = 0; replica < group.replicas; ++replica) {
+        least = std::min(least, options_.device_free_bytes[static_cast<size_t>(place + replica * of.tp)]);
+      }
+      free_bytes.push_back(least);
     }
     return tightest_room(model_, plan, shape, free_bytes, options_.device_reserved_bytes);
   }
 
   void refuse(size_t index, double free_bytes) {
     const Place& place = places_[index];
-    PointResult point{.emulated = options_.emulated,
+    PointResult point{.kind = options_.kind(),
                       .tp = place.tp,
                       .group = groups_[place.group],
                       .workload = place.workload,
@@ -151,7 +166,7 @@ class Sweep {
     point.verdicts.push_back("out_of_memory: " +
                              (options_.device_free_bytes.empty()
                                   ? fmt::format("needs {:.2f} GB, {:.2f} GB are free on this host",
-                                                needed_bytes(place.tp, {place.workload}) * 1e-9, free_bytes * 1e-9)
+                                                needed_bytes(place, {place.workload}) * 1e-9, free_bytes * 1e-9)
                                   : tightest_device(place, {place.workload}).text()));
     findings_[index].result = std::move(point);
   }
@@ -181,14 +196,17 @@ class Sweep {
     std::vector<double> mine;
     std::string communicator;
     parallel::SumChoices choices;
-    if (world_.rank() < visit.tp) {
-      GroupMachine machine(world_, model_, group_options(visit, tick));
-      records = run_visit(machine, options_.protocol, visit.pass, first_visit_counts(visit));
-      communicator = machine.communicator_name();
-      choices = machine.sum_choices();
+    int own_rank = 0;  // within the group
+    if (world_.rank() < groups_[visit.group].ranks()) {
+      const std::unique_ptr<GroupMachine> machine = make_group_machine(world_, model_, group_options(visit, tick));
+      records = run_visit(*machine, options_.protocol, visit.pass, first_visit_counts(visit));
+      communicator = machine->communicator_name();
+      choices = machine->sum_choices();
+      own_rank = machine->rank();
       for (size_t i = 0; i < visit.places.size(); ++i) {
-        const auto doubles = to_doubles(machine.own(i), machine.memory());
+        const auto doubles = to_doubles(machine->own(i), machine->memory());
         mine.insert(mine.end(), doubles.begin(), doubles.end());
+        findings_[visit.places[i]].rehearsal = machine->rehearsal(i);
       }
     } else {
       world_.progress("idle, not in the group");
@@ -198,9 +216,9 @@ class Sweep {
     if (!reporting()) return;
     for (size_t i = 0; i < visit.places.size(); ++i) {
       std::vector<RankFigures> ranks;
-      for (int rank = 0; rank < visit.tp; ++rank) {
+      for (int rank = 0; rank < (options_.rehearsal ? 1 : visit.tp); ++rank) {
         const size_t begin = static_cast<size_t>(rank) * mine.size() + i * kRankDoubles;
-        ranks.push_back(rank_figures_of(std::span(all).subspan(begin, kRankDoubles), rank));
+        ranks.push_back(rank_figures_of(std::span(all).subspan(begin, kRankDoubles), own_rank + rank));
       }
       findings_[visit.places[i]].visits.push_back(std::move(records[i]));
       set_result(visit.places[i], std::move(ranks), communicator, choices);
@@ -222,6 +240,7 @@ class Sweep {
     GroupOptions group{.sweep = options_,
                        .work = work_,
                        .tp = visit.tp,
+                       .replicas = groups_[visit.group].replicas,
                        .oversubscribed = group_places_[visit.group].oversubscribed,
                        .workloads = {},
                        .tell = {},
@@ -249,7 +268,7 @@ class Sweep {
     const parallel::ShardPlan plan = plan_shards(shard_dimensions(model_.config), place.tp);
     const DTypeOf dtype_of = [&](WeightId id) { return model_.weights->dtype(id); };
     const GroupPlace& group = group_places_[place.group];
-    PointResult point{.emulated = options_.emulated,
+    PointResult point{.kind = options_.kind(),
                       .tp = place.tp,
                       .group = groups_[place.group],
                       .workload = place.workload,
@@ -259,22 +278,30 @@ class Sweep {
     if (findings.result && findings.result->communicator != communicator) {  // chosen by measuring, in each visit
       point.communicator = findings.result->communicator + ", then " + communicator;
     }
+    std::vector<OperationBytes> operations;
     for (RankFigures& figures : ranks) {
+      operations.push_back(
+          operation_traffic(model_.config, dtype_of, plan, figures.rank, place.workload, options_.precision));
       if (findings.result) {
-        figures = both_visits(findings.result->ranks.at(static_cast<size_t>(figures.rank)), figures);
+        figures = both_visits(findings.result->ranks.at(operations.size() - 1), figures);  // the same rank's
       }
       figures.shard = plan.ranks[static_cast<size_t>(figures.rank)];
       figures.bytes = step_traffic(model_.config, dtype_of, plan, figures.rank, place.workload, options_.precision);
     }
     point.ranks = std::move(ranks);
+    point.rehearsal = findings.rehearsal;
     for (const auto& [workload, cost] : text_costs_) {
       if (workload == place.workload) point.text_cost = cost;
     }
     set_times(point, findings.visits);
     set_utilisation(point, nominal_step_bytes(model_.config, dtype_of, place.workload, options_.precision), group,
-                    options_.peaks);
+                    options_.peaks,
+                    groups_[place.group].replicas *
+                        group_step_bytes(model_.config, dtype_of, plan, place.workload, options_.precision));
     set_prefill(point, prefill_flops(model_.config, place.workload), options_.peaks);
+    set_attribution(point, operations);
     add_verdicts(point, options_.protocol);
+    finish_rehearsed(point);
     if (static_cast<int>(findings.visits.size()) < options_.protocol.passes()) {
       point.status = PointStatus::kIncomplete;
     }
@@ -288,6 +315,7 @@ class Sweep {
       if (findings.result) known.push_back(*findings.result);
     }
     set_speedups(known);
+    set_losses(known);
     return known;
   }
 

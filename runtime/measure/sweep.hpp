@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "runtime/measure/figures.hpp"
 #include "runtime/measure/point.hpp"
 #include "runtime/measure/protocol.hpp"
+#include "runtime/measure/rehearsal_model.hpp"
 #include "runtime/measure/residents.hpp"
 #include "runtime/model/open_model.hpp"
 #include "runtime/text/tokenizer.hpp"
@@ -32,9 +34,12 @@ struct Workplace {
 };
 
 struct SweepOptions {
-  std::vector<int> degrees;  // ascending, each at most the number of ranks
+  std::vector<int> degrees;  // ascending, each at most the number of ranks, unless they are rehearsed
   /// Of each degree, in the order in which they are measured; empty: one of each, all ranks at their own places.
   std::vector<std::vector<topology::PlacedGroup>> groups;
+  /// Where a degree leaves room for several groups on so many ranks: all of them at once, after the lone one; each rank
+  /// at its own place. 0: lone groups alone.
+  int replica_ranks = 0;
   /// Before each visit: brings all ranks to the places where they are while that group works. Collective. Empty: they
   /// stay where they are.
   std::function<Workplace(const topology::PlacedGroup& group)> take;
@@ -54,7 +59,9 @@ struct SweepOptions {
   std::vector<int64_t> device_free_bytes;             // of each place's device; empty: no devices
   int64_t device_reserved_bytes = 0;                  // of them, what the backend takes for itself
   bool emulated = false;                              // the devices are stand-ins
-  bool graphs = true;                                 // on devices, for the report
+  std::optional<RehearsalOptions> rehearsal;          // this rank, the only one, stands for groups of any degree
+  FigureKind kind() const;
+  bool graphs = true;  // on devices, for the report
   Peaks peaks;
   const Tokenizer* tokenizer = nullptr;  // on rank 0, to time text; null: the model has none
   /// Of an earlier, interrupted run, on rank 0: not measured again; `incomplete` ones lack their second visit alone.

@@ -5,10 +5,20 @@
 
 namespace shardscope::runtime {
 
+FigureKind SweepOptions::kind() const {
+  if (emulated) return FigureKind::kEmulated;
+  return rehearsal ? FigureKind::kRehearsed : FigureKind::kMeasured;
+}
+
 std::vector<topology::PlacedGroup> SweepOptions::all_groups() const {
   std::vector<topology::PlacedGroup> all;
   if (groups.empty()) {
-    for (const int degree : degrees) all.push_back(topology::linear_group(degree));
+    for (const int degree : degrees) {
+      all.push_back(topology::linear_group(degree));
+      if (replica_ranks / degree < 2) continue;
+      all.push_back(all.back());
+      all.back().replicas = replica_ranks / degree;
+    }
   }
   for (const auto& of_degree : groups) all.insert(all.end(), of_degree.begin(), of_degree.end());
   return all;

@@ -40,6 +40,26 @@ double activation_bytes(const ModelConfig& config, const parallel::RankShard& sh
   return static_cast<double>(batch) * ((static_cast<double>(config.layers) * layer + ends) * element + logits);
 }
 
+/// Bytes of one tensor in a step, or of the rows looked up in it.
+struct WeightTraffic {
+  double stored = 0;
+  double replicated = 0;
+};
+
+WeightTraffic weight_traffic(const ModelConfig& config, WeightId id, const DTypeOf& dtype_of,
+                             const parallel::ShardPlan& plan, int rank, int64_t batch) {
+  const DType dtype = resident_dtype(id.role, dtype_of(id));
+  if (id.role == Role::kEmbedding && !config.tied_embeddings) {
+    // Only the rows looked up; a random token lies on this rank with probability local / all.
+    const parallel::RankShard& shard = plan.ranks.at(static_cast<size_t>(rank));
+    const double share = static_cast<double>(shard.vocab.size()) / static_cast<double>(config.vocab);
+    return {.stored =
+                static_cast<double>(batch) * share * static_cast<double>(kernels::row_bytes(dtype, config.hidden))};
+  }
+  const SliceBytes slice = slice_bytes(config, id.role, dtype, plan, rank);
+  return {.stored = static_cast<double>(slice.stored), .replicated = slice.replicated};
+}
+
 }  // namespace
 
 StepBytes step_traffic(const ModelConfig& config, const DTypeOf& dtype_of, const parallel::ShardPlan& plan, int rank,
@@ -48,16 +68,9 @@ StepBytes step_traffic(const ModelConfig& config, const DTypeOf& dtype_of, const
   const parallel::RankShard& shard = plan.ranks.at(static_cast<size_t>(rank));
   const auto batch = static_cast<double>(workload.batch);
   for (const WeightId id : expected_weights(config)) {
-    const DType dtype = resident_dtype(id.role, dtype_of(id));
-    if (id.role == Role::kEmbedding && !config.tied_embeddings) {
-      // Only the rows looked up; a random token lies on this rank with probability local / all.
-      const double share = static_cast<double>(shard.vocab.size()) / static_cast<double>(config.vocab);
-      bytes.weights += batch * share * static_cast<double>(kernels::row_bytes(dtype, config.hidden));
-      continue;
-    }
-    const SliceBytes slice = slice_bytes(config, id.role, dtype, plan, rank);
-    bytes.weights += static_cast<double>(slice.stored);
-    bytes.replicated += slice.replicated;
+    const WeightTraffic traffic = weight_traffic(config, id, dtype_of, plan, rank, workload.batch);
+    bytes.weights += traffic.stored;
+    bytes.replicated += traffic.replicated;
   }
   const double position = head_position_bytes(config, precision) * static_cast<double>(config.layers) * batch;
   for (int64_t head = shard.kv_heads.begin; head < shard.kv_heads.end; ++head) {
@@ -67,6 +80,20 @@ StepBytes step_traffic(const ModelConfig& config, const DTypeOf& dtype_of, const
     bytes.replicated += read * (1.0 - 1.0 / static_cast<double>(kv_head_holders(plan, head)));
   }
   bytes.activations = activation_bytes(config, shard, workload.batch, precision);
+  return bytes;
+}
+
+OperationBytes operation_traffic(const ModelConfig& config, const DTypeOf& dtype_of, const parallel::ShardPlan& plan,
+                                 int rank, const Workload& workload, const kernels::Precision& precision) {
+  OperationBytes bytes;
+  for (const WeightId id : expected_weights(config)) {
+    const bool table = id.role == Role::kEmbedding && !config.tied_embeddings;
+    const bool head = id.role == Role::kHead || id.role == Role::kFinalNorm || id.role == Role::kEmbedding;
+    double& sum = table ? bytes.elementwise : head ? bytes.head : bytes.products;
+    sum += weight_traffic(config, id, dtype_of, plan, rank, workload.batch).stored;
+  }
+  const StepBytes step = step_traffic(config, dtype_of, plan, rank, workload, precision);
+  bytes.attention = step.kv_read + step.kv_write;
   return bytes;
 }
 

@@ -25,6 +25,17 @@ struct StepBytes {
   double headline() const { return weights + kv_read + kv_write; }
 };
 
+/// StepBytes::headline() by the operations that move it. Biases and the weights of norms go with the products that they
+/// are fused to.
+struct OperationBytes {
+  double products = 0;  // all weights but the LM head's and the embedding's
+  double attention = 0;
+  double elementwise = 0;  // looked-up embedding rows
+  double head = 0;         // with the final norm
+
+  double sum() const { return products + attention + elementwise + head; }
+};
+
 struct Workload {
   int64_t batch = 1;
   int64_t prompt_tokens = 0;
@@ -42,6 +53,10 @@ using DTypeOf = std::function<kernels::DType(WeightId)>;
 /// sequence and writes one. With one output token there is no step: kv_read and kv_write are those of step 1.
 StepBytes step_traffic(const ModelConfig& config, const DTypeOf& dtype_of, const parallel::ShardPlan& plan, int rank,
                        const Workload& workload, const kernels::Precision& precision);
+
+/// The same bytes by operation: sum() is step_traffic(…).headline().
+OperationBytes operation_traffic(const ModelConfig& config, const DTypeOf& dtype_of, const parallel::ShardPlan& plan,
+                                 int rank, const Workload& workload, const kernels::Precision& precision);
 
 /// Bytes of the whole unsharded model that the published MBU definition counts for one step: all parameters (the
 /// embedding table too) + KV of the mean step.

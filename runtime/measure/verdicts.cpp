@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "runtime/measure/attribution.hpp"
+
 namespace shardscope::runtime {
 namespace {
 
@@ -137,6 +139,18 @@ void bandwidth_drift(const PointResult& point, Verdicts& verdicts) {
       "bandwidth_drift: read bandwidth moved by {} % while this was measured; MBU is that uncertain", range));
 }
 
+/// The parts come from other generations than TPOT: where they do not meet, the two saw different machines, or the
+/// instruments cost time.
+void residual(const PointResult& point, Verdicts& verdicts) {
+  const std::optional<double> share = residual_share(point);
+  if (!share || *share <= kLargestResidual) return;
+  verdicts.push_back(fmt::format(
+      "residual: the parts of TPOT leave {:+.1f} % of it unexplained, over {:.0f} %; generations with instruments took "
+      "{:.3g} ms a token, the others {:.3g} ms: the parts are that uncertain",
+      (*point.attribution)[Part::kResidual] / *point.tpot_ms.p50 * 100, kLargestResidual * 100,
+      *point.instrumented_tpot_ms, *point.tpot_ms.p50));
+}
+
 }  // namespace
 
 Outliers classify_outliers(const std::vector<GenerationSample>& samples) {
@@ -186,6 +200,7 @@ void add_verdicts(PointResult& point, const Protocol& protocol) {
   interference(point, verdicts);
   outliers(point, verdicts);
   bandwidth_drift(point, verdicts);
+  residual(point, verdicts);
   if (point.oversubscribed) {
     verdicts.push_back("oversubscribed: more threads than cores: this shows overhead, not scaling");
   }

@@ -6,22 +6,14 @@
 
 #include "runtime/measure/figures.hpp"
 #include "runtime/measure/verdicts.hpp"
+#include "runtime/report/loss_advice.hpp"
+#include "runtime/report/replica_advice.hpp"
+#include "runtime/report/rivals.hpp"
 
 namespace shardscope::runtime {
 namespace {
 
 using topology::Placement;
-
-/// Whether the figures bear a statement: measured whole on what is no stand-in, without sharing cores, and with a
-/// closed interval.
-bool supports_advice(const PointResult& point) {
-  return point.status == PointStatus::kOk && !point.emulated && !point.oversubscribed && point.tpot_ms.p50 &&
-         tpot_interval(point);
-}
-
-bool surely_below(const PointResult& point, const PointResult& other) {
-  return tpot_interval(point)->high < tpot_interval(other)->low;
-}
 
 /// "TP=2, 4"
 std::string degrees_text(const std::vector<int>& degrees) {
@@ -41,52 +33,13 @@ std::string advice_on(const PointResult& base, const PointResult& best) {
                      best.tp, speedup, base.tp, efficiency * 100, slow.low / quick.high, slow.high / quick.low, caveat);
 }
 
-/// The degrees of a workload that can be compared with the smallest one, and those that cannot.
-struct Rivals {
-  std::vector<const PointResult*> judged;  // ascending by degree
-  std::vector<int> unjudged;
-};
-
-Rivals rivals_of(const PointResult& base, Placement placement, const std::vector<PointResult>& points) {
-  Rivals rivals;
-  for (const PointResult& other : points) {
-    if (!other.group.stands_for(placement)) continue;
-    if (!(other.workload == base.workload) || other.tp <= base.tp || !other.tpot_ms.p50) continue;
-    if (supports_advice(other) && is_resumed(other) == is_resumed(base)) {
-      rivals.judged.push_back(&other);
-    } else {
-      rivals.unjudged.push_back(other.tp);
-    }
-  }
-  std::sort(rivals.judged.begin(), rivals.judged.end(),
-            [](const PointResult* a, const PointResult* b) { return a->tp < b->tp; });
-  return rivals;
-}
-
-/// The smallest degree from which none of the faster ones can be told apart; null: none is faster than the base.
-const PointResult* best_of(const PointResult& base, const std::vector<const PointResult*>& judged) {
-  const PointResult* fastest = nullptr;
-  for (const PointResult* rival : judged) {
-    if (!surely_below(*rival, base)) continue;
-    if (fastest == nullptr || *rival->tpot_ms.p50 < *fastest->tpot_ms.p50) fastest = rival;
-  }
-  if (fastest == nullptr) return nullptr;
-  return *std::find_if(judged.begin(), judged.end(), [&](const PointResult* rival) {
-    return surely_below(*rival, base) && !surely_below(*fastest, *rival);
-  });
-}
-
-std::string workload_text(const Workload& workload) {
-  return fmt::format("At batch {} with {} + {} tokens", workload.batch, workload.prompt_tokens, workload.output_tokens);
-}
-
 /// What can be said of a workload and a placement whose smallest degree is `base`; empty: nothing. placement: with its
 /// name in the sentence, where there are several.
 std::string sentence_on(const PointResult& base, Placement placement, bool named,
                         const std::vector<PointResult>& points) {
   const Rivals rivals = rivals_of(base, placement, points);
   if (rivals.judged.empty()) return "";
-  std::string text = fmt::format("{}{}, ", workload_text(base.workload),
+  std::string text = fmt::format("At {}{}, ", workload_text(base.workload),
                                  named ? fmt::format(" and {} placement", name_of(placement)) : "");
   if (const PointResult* best = best_of(base, rivals.judged)) {
     text += advice_on(base, *best);
@@ -114,31 +67,13 @@ std::string sentence_on(const PointResult& base, Placement placement, bool named
   return text;
 }
 
-/// Those that show something of their own: placements for which all rows are the same are one.
-std::vector<Placement> distinct_placements(const std::vector<PointResult>& points) {
-  const auto rows_of = [&](Placement placement) {
-    std::vector<bool> rows;
-    for (const PointResult& point : points) rows.push_back(point.group.stands_for(placement));
-    return rows;
-  };
-  std::vector<Placement> distinct;
-  for (const Placement placement : topology::kPlacements) {
-    const std::vector<bool> rows = rows_of(placement);
-    if (std::find(rows.begin(), rows.end(), true) == rows.end()) continue;
-    const bool same =
-        std::any_of(distinct.begin(), distinct.end(), [&](Placement earlier) { return rows_of(earlier) == rows; });
-    if (!same) distinct.push_back(placement);
-  }
-  return distinct;
-}
-
 /// What the wiring of a degree's devices is worth; empty: worst is not there, or one of the two bears no statement.
 std::string wiring_sentence(const PointResult& best, const std::vector<PointResult>& points) {
   for (const PointResult& worst : points) {
     const bool rival = worst.group.stands_for(Placement::kWorst) && worst.tp == best.tp &&
                        worst.workload == best.workload && !(worst.group == best.group);
     if (!rival || !supports_advice(worst) || is_resumed(worst) != is_resumed(best)) continue;
-    const std::string where = fmt::format("{}, TP={}", workload_text(best.workload), best.tp);
+    const std::string where = fmt::format("At {}, TP={}", workload_text(best.workload), best.tp);
     const ClosedInterval slow = *tpot_interval(worst);
     const ClosedInterval quick = *tpot_interval(best);
     const std::string devices = fmt::format("devices {}, and {} for the worst", topology::core_list_text(best.places()),
@@ -171,8 +106,10 @@ std::vector<std::string> wiring_advice(const std::vector<PointResult>& points) {
 }
 
 std::vector<std::string> scale_advice(const std::vector<PointResult>& points) {
-  std::vector<std::string> advice = speedup_advice(points);
-  for (std::string& sentence : wiring_advice(points)) advice.push_back(std::move(sentence));
+  std::vector<std::string> advice;
+  for (auto* of : {speedup_advice, loss_advice, replica_advice, wiring_advice}) {
+    for (std::string& sentence : of(points)) advice.push_back(std::move(sentence));
+  }
   return advice;
 }
 

@@ -19,7 +19,7 @@ std::vector<std::string> speedup_advice(const std::vector<PointResult>& points);
 /// points that bear a statement, as above.
 std::vector<std::string> wiring_advice(const std::vector<PointResult>& points);
 
-/// Both.
+/// Both, and between them what loss_advice.hpp and replica_advice.hpp say.
 std::vector<std::string> scale_advice(const std::vector<PointResult>& points);
 
 }  // namespace shardscope::runtime

@@ -105,7 +105,7 @@ bool is_continuable(const PointResult& point) {
     case PointStatus::kIncomplete: {
       const auto first = [](const GenerationSample& sample) { return sample.pass == 0; };
       return !point.samples.empty() && std::all_of(point.samples.begin(), point.samples.end(), first) &&
-             static_cast<int>(point.ranks.size()) == point.tp;
+             static_cast<int>(point.ranks.size()) == (point.rehearsal ? 1 : point.tp);
     }
     case PointStatus::kOutOfMemory:
     case PointStatus::kInvalid:
@@ -199,13 +199,14 @@ Continued continue_report(const std::string& file, const Json& planned) {
   const Json report = parse_json(read_text_file(file, kLargestReportBytes), file);
   check_continuable(report, planned, file);
   Continued continued;
-  std::set<std::pair<std::array<int64_t, 4>, std::vector<int>>> seen;
+  std::set<std::pair<std::array<int64_t, 5>, std::vector<int>>> seen;
   const Json& results = value_at(report, {"results"});
   for (size_t i = 0; i < results.size(); ++i) {
     const std::string where = fmt::format("{}: results[{}]", file, i);
     PointResult point = point_from_json(results[i], where);
     const Workload& workload = point.workload;
-    const std::array<int64_t, 4> key = {point.tp, workload.batch, workload.prompt_tokens, workload.output_tokens};
+    const std::array<int64_t, 5> key = {point.tp, point.group.replicas, workload.batch, workload.prompt_tokens,
+                                        workload.output_tokens};
     if (!seen.insert({key, point.places()}).second) {
       throw UserError("this point stands twice in the report", where, "remove one of them");
     }

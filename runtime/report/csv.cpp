@@ -16,6 +16,12 @@ class Row : public CsvLine {
     number(name + "_mean", value ? std::optional(value->mean) : std::nullopt);
     number(name + "_max", value ? std::optional(value->max) : std::nullopt);
   }
+  void parts(const std::string& name, const std::optional<Parts>& value, const PointResult& point) {
+    for (const Part part : kParts) {
+      const bool known = value && point.knows(part);
+      number(fmt::format("{}_{}_ms", name, name_of(part)), known ? std::optional((*value)[part]) : std::nullopt);
+    }
+  }
   void median(const std::string& name, const Distribution& distribution) {
     number(name, distribution.p50);
     number(name + "_low", distribution.p50_interval.low);
@@ -28,12 +34,13 @@ Row row_of(const PointResult& point, const std::string& model, const std::string
   Row row;
   row.text("host", host);
   row.text("model", model);
-  row.text("kind", point.emulated ? "emulated" : "measured");
+  row.text("kind", kind_name(point.kind));
   row.text("status", status_name(point.status));
   row.number("tp", std::optional(point.tp));
   row.number("pp", std::optional(1));
   row.text("placement", std::string(name_of(point.group.placement)));
   row.text("devices", fmt::format("{}", fmt::join(point.places(), " ")));
+  row.number("replicas", std::optional(point.group.replicas));
   row.number("batch", std::optional(point.workload.batch));
   row.number("prompt_tokens", std::optional(point.workload.prompt_tokens));
   row.number("output_tokens", std::optional(point.workload.output_tokens));
@@ -57,6 +64,9 @@ Row row_of(const PointResult& point, const std::string& model, const std::string
   row.number("mfu_prefill", point.mfu_prefill);
   row.number("speedup", point.speedup);
   row.number("efficiency", point.efficiency);
+  row.number("comm_share", point.comm_share);
+  row.parts("attribution", point.attribution, point);
+  row.parts("loss", point.loss, point);
   row.number("noise_relative", point.noise.relative);
   row.number("pass_shift", point.noise.pass_shift);
   row.text("verdicts", fmt::format("{}", fmt::join(point.verdicts, "; ")));

@@ -10,6 +10,7 @@
 #include "runtime/model/slice.hpp"
 #include "runtime/report/comparable.hpp"
 #include "runtime/report/json_values.hpp"
+#include "runtime/report/names.hpp"
 
 namespace shardscope::runtime {
 namespace {
@@ -179,6 +180,7 @@ Json protocol_json(const SweepOptions& options) {
           {"max_seconds", protocol.max_seconds},
           {"stop_rule", protocol.stop_rule()},
           {"passes", protocol.passes()},
+          {"instrumented", protocol.instrumented},
           {"order", "interleaved, seeded"},
           {"order_seed", protocol.seed},
           {"steady", nullptr},
@@ -186,7 +188,8 @@ Json protocol_json(const SweepOptions& options) {
           {"activations", activation_name(options.activations)},
           {"activation_dtype", kernels::facts(options.precision.activations).name},
           {"graphs", options.device_free_bytes.empty() ? Json(nullptr) : Json(options.graphs)},
-          {"kind", options.emulated ? "emulated" : "measured"},
+          {"kind", kind_name(options.kind())},
+          {"rehearsed_topology", options.rehearsal ? text_or_null(options.rehearsal->topology) : Json(nullptr)},
           {"timer", "steady clock, slowest rank of each token"},
           {"percentile_method", kPercentileMethod}};
 }

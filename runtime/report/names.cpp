@@ -16,6 +16,20 @@ const char* status_name(PointStatus status) {
   return "invalid";
 }
 
+const char* kind_name(FigureKind kind) {
+  switch (kind) {
+    case FigureKind::kMeasured:
+      return "measured";
+    case FigureKind::kRehearsed:
+      return "rehearsed";
+    case FigureKind::kPredicted:
+      return "predicted";
+    case FigureKind::kEmulated:
+      return "emulated";
+  }
+  return "measured";
+}
+
 const char* cause_name(OutlierCause cause) {
   switch (cause) {
     case OutlierCause::kStolen:

@@ -13,6 +13,12 @@ inline constexpr std::array kPointStatuses = {PointStatus::kOk, PointStatus::kOu
 /// "ok", "out_of_memory", …
 const char* status_name(PointStatus status);
 
+inline constexpr std::array kFigureKinds = {FigureKind::kMeasured, FigureKind::kRehearsed, FigureKind::kPredicted,
+                                            FigureKind::kEmulated};
+
+/// "measured", "rehearsed", "predicted", "emulated".
+const char* kind_name(FigureKind kind);
+
 /// "stolen", "waited", "slow_clock", "unexplained".
 const char* cause_name(OutlierCause cause);
 

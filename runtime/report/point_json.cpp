@@ -17,7 +17,25 @@ Json spread_json(const std::optional<Spread>& spread) {
   return {{"min", spread->min}, {"mean", spread->mean}, {"max", spread->max}};
 }
 
-Json rank_json(const RankFigures& figures) {
+Json parts_json(const std::optional<Parts>& parts, bool transfer_known) {
+  if (!parts) return nullptr;
+  Json document = Json::object();
+  for (const Part part : kParts) document[std::string(name_of(part))] = (*parts)[part];
+  if (!transfer_known) document[std::string(name_of(Part::kAllreduceTransfer))] = nullptr;
+  return document;
+}
+
+Json rehearsal_json(const std::optional<Rehearsal>& rehearsal) {
+  if (!rehearsal) return nullptr;
+  return {{"rank", rehearsal->rank},
+          {"co_runners", rehearsal->co_runners},
+          {"step_collectives_ms", value_or_null(rehearsal->step_collectives_ms)},
+          {"prefill_collectives_ms", value_or_null(rehearsal->prefill_collectives_ms)},
+          {"collective_model", rehearsal->collective_model},
+          {"stated_error", rehearsal->stated_error}};
+}
+
+Json rank_json(const RankFigures& figures, bool transfer_known) {
   return {{"rank", figures.rank},
           {"query_heads", range_json(figures.shard.query_heads)},
           {"kv_heads", range_json(figures.shard.kv_heads)},
@@ -33,6 +51,7 @@ Json rank_json(const RankFigures& figures) {
           {"mbu_achievable", value_or_null(figures.mbu_achievable)},
           {"mbu_useful", value_or_null(figures.mbu_useful)},
           {"waited_share", value_or_null(figures.waited_share)},
+          {"attribution", parts_json(figures.attribution, transfer_known)},
           {"load_seconds", figures.load_seconds}};
 }
 
@@ -80,6 +99,20 @@ Json list_json(const std::vector<Value>& values, ToJson to_json) {
   return list;
 }
 
+Json step_times_json(const StepTimes& times) {
+  return {{"products", times.products},
+          {"attention", times.attention},
+          {"elementwise", times.elementwise},
+          {"head_and_sampling", times.head},
+          {"allreduce_transfer", times.transfer},
+          {"allreduce_wait", times.wait},
+          {"gaps", times.gaps}};
+}
+
+Json instrumented_json(const InstrumentedSample& sample) {
+  return {{"pass", sample.pass}, {"tpot_ms", sample.tpot_ms}, {"ranks", list_json(sample.ranks, step_times_json)}};
+}
+
 }  // namespace
 
 Json distribution_json(const Distribution& d) {
@@ -123,60 +156,68 @@ Json point_json(const PointResult& point, bool samples) {
       (samples || point.status == PointStatus::kIncomplete) && (!point.samples.empty() || point.generations == 0);
   const auto placement_json = [](topology::Placement placement) { return Json(name_of(placement)); };
   const std::optional<TextCost>& text = point.text_cost;
-  return {{"kind", point.emulated ? "emulated" : "measured"},
-          {"status", status_name(point.status)},
-          {"tp", point.tp},
-          {"pp", 1},
-          {"placement", name_of(point.group.placement)},
-          {"placement_also", list_json(point.group.also, placement_json)},
-          {"devices", point.places()},
-          {"batch", point.workload.batch},
-          {"prompt_tokens", point.workload.prompt_tokens},
-          {"output_tokens", point.workload.output_tokens},
-          {"generations", point.generations},
-          {"allreduce", text_or_null(point.communicator)},
-          {"allreduce_choices", choices_json(point.sum_choices)},
-          {"cold_ttft_ms", value_or_null(point.cold_ttft_ms)},
-          {"ttft_ms", distribution_json(point.ttft_ms)},
-          {"tpot_ms", distribution_json(point.tpot_ms)},
-          {"itl_ms", distribution_json(point.itl_ms)},
-          {"latency_ms", distribution_json(point.latency_ms)},
-          {"tokenise_ms", text ? Json(text->tokenise_ms) : Json(nullptr)},
-          {"detokenise_ms", text ? Json(text->detokenise_ms) : Json(nullptr)},
-          {"end_to_end_ms", value_or_null(point.end_to_end_ms)},
-          {"throughput_tokens_per_s", value_or_null(point.throughput_tokens_per_s)},
-          {"requests_per_s", value_or_null(point.requests_per_s)},
-          {"mbu_nominal", value_or_null(point.mbu_nominal)},
-          {"mbu", spread_json(point.mbu)},
-          {"mbu_achievable", spread_json(point.mbu_achievable)},
-          {"mbu_useful", spread_json(point.mbu_useful)},
-          {"cache_resident", value_or_null(point.cache_resident)},
-          {"oversubscribed", point.oversubscribed},
-          {"prefill_tflops_per_s", value_or_null(point.prefill_tflops_per_s)},
-          {"mfu_prefill", value_or_null(point.mfu_prefill)},
-          {"tp_base", value_or_null(point.tp_base)},
-          {"speedup", value_or_null(point.speedup)},
-          {"efficiency", value_or_null(point.efficiency)},
-          {"comm_share", nullptr},
-          {"attribution", nullptr},
-          {"loss", nullptr},
-          {"warm_up", list_json(point.warm_ups, warm_up_json)},
-          {"noise",
-           {{"low_ms", value_or_null(point.noise.low_ms)},
-            {"high_ms", value_or_null(point.noise.high_ms)},
-            {"relative", value_or_null(point.noise.relative)},
-            {"pass_shift", value_or_null(point.noise.pass_shift)}}},
-          {"outliers", outliers_json(point.outliers)},
-          {"interference",
-           {{"stolen_share", value_or_null(point.disturbance.stolen_share)},
-            {"waited_share", value_or_null(point.disturbance.waited_share)},
-            {"lowest_mhz", value_or_null(point.disturbance.mhz)},
-            {"highest_mhz", value_or_null(point.highest_mhz)}}},
-          {"unmet", value_or_null(point.unmet)},
-          {"ranks", list_json(point.ranks, rank_json)},
-          {"memory_bytes_per_gpu", heaviest_memory_json(point.ranks)},
-          {"verdicts", point.verdicts},
-          {"samples", with_samples ? list_json(point.samples, sample_json) : Json(nullptr)}};
+  return {
+      {"kind", kind_name(point.kind)},
+      {"status", status_name(point.status)},
+      {"tp", point.tp},
+      {"pp", 1},
+      {"placement", name_of(point.group.placement)},
+      {"placement_also", list_json(point.group.also, placement_json)},
+      {"devices", point.places()},
+      {"replicas", point.group.replicas},
+      {"batch", point.workload.batch},
+      {"prompt_tokens", point.workload.prompt_tokens},
+      {"output_tokens", point.workload.output_tokens},
+      {"generations", point.generations},
+      {"allreduce", text_or_null(point.communicator)},
+      {"allreduce_choices", choices_json(point.sum_choices)},
+      {"cold_ttft_ms", value_or_null(point.cold_ttft_ms)},
+      {"ttft_ms", distribution_json(point.ttft_ms)},
+      {"tpot_ms", distribution_json(point.tpot_ms)},
+      {"itl_ms", distribution_json(point.itl_ms)},
+      {"latency_ms", distribution_json(point.latency_ms)},
+      {"tokenise_ms", text ? Json(text->tokenise_ms) : Json(nullptr)},
+      {"detokenise_ms", text ? Json(text->detokenise_ms) : Json(nullptr)},
+      {"end_to_end_ms", value_or_null(point.end_to_end_ms)},
+      {"throughput_tokens_per_s", value_or_null(point.throughput_tokens_per_s)},
+      {"requests_per_s", value_or_null(point.requests_per_s)},
+      {"mbu_nominal", value_or_null(point.mbu_nominal)},
+      {"mbu", spread_json(point.mbu)},
+      {"mbu_achievable", spread_json(point.mbu_achievable)},
+      {"mbu_useful", spread_json(point.mbu_useful)},
+      {"cache_resident", value_or_null(point.cache_resident)},
+      {"oversubscribed", point.oversubscribed},
+      {"prefill_tflops_per_s", value_or_null(point.prefill_tflops_per_s)},
+      {"mfu_prefill", value_or_null(point.mfu_prefill)},
+      {"tp_base", value_or_null(point.tp_base)},
+      {"speedup", value_or_null(point.speedup)},
+      {"efficiency", value_or_null(point.efficiency)},
+      {"comm_share", value_or_null(point.comm_share)},
+      {"attribution", parts_json(point.attribution, point.knows(Part::kAllreduceTransfer))},
+      {"loss", parts_json(point.loss, point.knows(Part::kAllreduceTransfer))},
+      {"instrumented_tpot_ms", value_or_null(point.instrumented_tpot_ms)},
+      {"warm_up", list_json(point.warm_ups, warm_up_json)},
+      {"noise",
+       {{"low_ms", value_or_null(point.noise.low_ms)},
+        {"high_ms", value_or_null(point.noise.high_ms)},
+        {"relative", value_or_null(point.noise.relative)},
+        {"pass_shift", value_or_null(point.noise.pass_shift)}}},
+      {"outliers", outliers_json(point.outliers)},
+      {"interference",
+       {{"stolen_share", value_or_null(point.disturbance.stolen_share)},
+        {"waited_share", value_or_null(point.disturbance.waited_share)},
+        {"lowest_mhz", value_or_null(point.disturbance.mhz)},
+        {"highest_mhz", value_or_null(point.highest_mhz)}}},
+      {"unmet", value_or_null(point.unmet)},
+      {"ranks",
+       list_json(point.ranks,
+                 [&](const RankFigures& rank) { return rank_json(rank, point.knows(Part::kAllreduceTransfer)); })},
+      {"memory_bytes_per_gpu", heaviest_memory_json(point.ranks)},
+      {"verdicts", point.verdicts},
+      {"rehearsal", rehearsal_json(point.rehearsal)},
+      {"samples", with_samples ? list_json(point.samples, sample_json) : Json(nullptr)},
+      {"instrumented_samples",
+       with_samples && !point.instrumented.empty() ? list_json(point.instrumented, instrumented_json) : Json(nullptr)}};
 }
 
 }  // namespace shardscope::runtime

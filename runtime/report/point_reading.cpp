@@ -1,5 +1,6 @@
 // `results[i]` of a report back to a point: the inverse of point_json.cpp, strict in every field.
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -50,6 +51,27 @@ std::optional<Spread> spread_from(const Field& field) {
   return Spread{.min = field["min"].number(), .mean = field["mean"].number(), .max = field["max"].number()};
 }
 
+std::optional<Parts> parts_from(const Field& field) {
+  if (field.value().is_null()) return std::nullopt;
+  Parts parts;
+  for (const Part part : kParts) {
+    const Field value = field[name_of(part)];
+    const bool unknown = part == Part::kAllreduceTransfer && value.value().is_null();  // of a rehearsed row
+    parts[part] = unknown ? 0 : value.number();
+  }
+  return parts;
+}
+
+std::optional<Rehearsal> rehearsal_from(const Field& field) {
+  if (field.value().is_null()) return std::nullopt;
+  return Rehearsal{.rank = small_integer(field["rank"], 0, parallel::kMaxRanks - 1),
+                   .co_runners = small_integer(field["co_runners"], 0, parallel::kMaxRanks - 1),
+                   .step_collectives_ms = number_or_null(field["step_collectives_ms"]),
+                   .prefill_collectives_ms = number_or_null(field["prefill_collectives_ms"]),
+                   .collective_model = field["collective_model"].text(),
+                   .stated_error = field["stated_error"].number()};
+}
+
 Range range_from(const Field& field) {
   const std::vector<Field> ends = field.items();
   if (ends.size() != 2) field.refuse("a range has two ends");
@@ -81,6 +103,7 @@ RankFigures rank_from(const Field& field) {
           .mbu_achievable = number_or_null(field["mbu_achievable"]),
           .mbu_useful = number_or_null(field["mbu_useful"]),
           .waited_share = number_or_null(field["waited_share"]),
+          .attribution = parts_from(field["attribution"]),
           .load_seconds = field["load_seconds"].number()};
 }
 
@@ -110,6 +133,29 @@ GenerationSample sample_from(const Field& field) {
                                           .mhz = number_or_null(field["mhz"])}};
   for (const Field& gap : field["itl_ms"].items()) sample.itl_ms.push_back(gap.number());
   return sample;
+}
+
+StepTimes step_times_from(const Field& field) {
+  return {.products = field["products"].number(),
+          .attention = field["attention"].number(),
+          .elementwise = field["elementwise"].number(),
+          .head = field["head_and_sampling"].number(),
+          .transfer = field["allreduce_transfer"].number(),
+          .wait = field["allreduce_wait"].number(),
+          .gaps = field["gaps"].number()};
+}
+
+InstrumentedSample instrumented_from(const Field& field) {
+  InstrumentedSample sample{.pass = small_integer(field["pass"], 0, 1), .tpot_ms = field["tpot_ms"].number()};
+  for (const Field& rank : field["ranks"].items()) sample.ranks.push_back(step_times_from(rank));
+  return sample;
+}
+
+FigureKind kind_from(const Field& field) {
+  for (const FigureKind kind : kFigureKinds) {
+    if (field.text() == kind_name(kind)) return kind;
+  }
+  field.refuse("an unknown kind (known: measured, rehearsed, predicted, emulated)");
 }
 
 PointStatus status_from(const Field& field) {
@@ -148,6 +194,7 @@ topology::PlacedGroup group_from(const Field& point, int tp) {
   if (group.placement == topology::Placement::kLinear && group.places != topology::linear_group(tp).places) {
     devices.refuse("a linear group has the first ranks' devices");
   }
+  group.replicas = small_integer(point["replicas"], 1, parallel::kMaxRanks);
   return group;
 }
 
@@ -162,12 +209,52 @@ std::optional<TextCost> text_cost_from(const Field& point) {
 /// What PointResult does not keep follows from the rest, or is not measured yet: it must be what we would write.
 void check_derived(const Field& point, const PointResult& read) {
   const Json written = point_json(read, false);
-  for (const char* key : {"kind", "pp", "comm_share", "attribution", "loss", "memory_bytes_per_gpu"}) {
+  for (const char* key : {"kind", "pp", "memory_bytes_per_gpu"}) {
     const Field field = point[key];
     const bool same = nlohmann::json(field.value()) == nlohmann::json(written[key]);  // whatever the order of keys
     if (!same) {
       field.refuse("this does not agree with the other fields, or comes from a newer version");
     }
+  }
+}
+
+/// A rehearsed row has the rank that ran, and no other row has one that stands for many.
+void check_rehearsal(const Field& field, const PointResult& point) {
+  const bool told = point.kind == FigureKind::kRehearsed;
+  if (told && !point.rehearsal) field["rehearsal"].refuse("a rehearsed result tells what stands behind it");
+  if (!point.rehearsal) return;
+  if (!told && point.kind != FigureKind::kEmulated) field["kind"].refuse("a rehearsal is no measurement of a group");
+  const bool measured = !point.ranks.empty();
+  if (measured && (point.ranks.size() > 1 || point.ranks.front().rank != point.rehearsal->rank)) {
+    field["ranks"].refuse("of a rehearsed result only the rank that ran has figures");
+  }
+}
+
+/// What a collective takes is unknown in a rehearsal without a model of it, and nowhere else.
+void check_transfer_known(const Field& field, const PointResult& point) {
+  const bool transfer_known = point.knows(Part::kAllreduceTransfer);
+  const auto check_transfer = [&](const Field& parts) {
+    if (parts.value().is_null()) return;
+    const Field transfer = parts[name_of(Part::kAllreduceTransfer)];
+    if (transfer.value().is_null() == transfer_known) transfer.refuse("known where the collectives' times are");
+  };
+  check_transfer(field["attribution"]);
+  check_transfer(field["loss"]);
+  for (const Field& rank : field["ranks"].items()) check_transfer(rank["attribution"]);
+}
+
+/// The parts of a row, and of each rank, are those of its TPOT.
+void check_parts(const Field& field, const PointResult& point) {
+  const double tpot_ms = point.tpot_ms.p50.value_or(0);
+  const auto check = [&](const Field& at, const std::optional<Parts>& parts) {
+    if (parts && !(std::abs(parts->sum() - tpot_ms) <= 1e-6 * tpot_ms)) at.refuse("parts that do not sum to TPOT p50");
+  };
+  check(field["attribution"], point.attribution);
+  const std::vector<Field> ranks = field["ranks"].items();
+  for (size_t i = 0; i < ranks.size(); ++i) check(ranks[i]["attribution"], point.ranks[i].attribution);
+  for (const InstrumentedSample& sample : point.instrumented) {
+    const int ran = point.rehearsal ? 1 : point.tp;
+    if (static_cast<int>(sample.ranks.size()) != ran) field["instrumented_samples"].refuse("not one entry a rank");
   }
 }
 
@@ -223,9 +310,7 @@ PointResult point_from_json(const Json& document, const std::string& where) {
   const Field field(document, where);
   const Field noise = field["noise"];
   const Field interference = field["interference"];
-  const std::string& kind = field["kind"].text();
-  if (kind != "measured" && kind != "emulated") field["kind"].refuse("an unknown kind (known: measured, emulated)");
-  PointResult point{.emulated = kind == "emulated",
+  PointResult point{.kind = kind_from(field["kind"]),
                     .tp = small_integer(field["tp"], 1, parallel::kMaxRanks),
                     .workload = {.batch = field["batch"].integer(1, INT64_MAX),
                                  .prompt_tokens = field["prompt_tokens"].count(),
@@ -252,6 +337,10 @@ PointResult point_from_json(const Json& document, const std::string& where) {
                     .oversubscribed = field["oversubscribed"].boolean(),
                     .speedup = number_or_null(field["speedup"]),
                     .efficiency = number_or_null(field["efficiency"]),
+                    .comm_share = number_or_null(field["comm_share"]),
+                    .attribution = parts_from(field["attribution"]),
+                    .loss = parts_from(field["loss"]),
+                    .instrumented_tpot_ms = number_or_null(field["instrumented_tpot_ms"]),
                     .generations = field["generations"].count(),
                     .noise = {.low_ms = number_or_null(noise["low_ms"]),
                               .high_ms = number_or_null(noise["high_ms"]),
@@ -269,10 +358,19 @@ PointResult point_from_json(const Json& document, const std::string& where) {
   if (!unmet.value().is_null()) point.unmet = unmet.text();
   read_list(field["warm_up"], point.warm_ups, warm_up_from);
   read_list(field["ranks"], point.ranks, rank_from);
+  point.rehearsal = rehearsal_from(field["rehearsal"]);
   for (const Field& verdict : field["verdicts"].items()) point.verdicts.push_back(verdict.text());
   const Field samples = field["samples"];
   if (!samples.value().is_null()) read_list(samples, point.samples, sample_from);
+  const Field instrumented = field["instrumented_samples"];
+  if (!instrumented.value().is_null() && samples.value().is_null()) {
+    instrumented.refuse("there are no samples with which they alternate");
+  }
+  if (!instrumented.value().is_null()) read_list(instrumented, point.instrumented, instrumented_from);
   check_derived(field, point);
+  check_rehearsal(field, point);
+  check_transfer_known(field, point);
+  check_parts(field, point);
   check_plausible(field, point);
   return point;
 }

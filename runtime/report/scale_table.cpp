@@ -1,12 +1,15 @@
-// The table of `scale`: one row a point, as many columns as fit, then what must be known before believing a row.
+// The table of `scale`: one row a point, as many columns as fit, what must be known before believing a row, and where
+// its time goes.
 #include <algorithm>
 #include <functional>
 #include <iterator>
 #include <map>
-#include <set>
 
 #include <fmt/format.h>
 
+#include "runtime/report/attribution_table.hpp"
+#include "runtime/report/rehearsal_text.hpp"
+#include "runtime/report/row_keys.hpp"
 #include "runtime/report/table.hpp"
 #include "runtime/report/table_text.hpp"
 
@@ -29,14 +32,9 @@ bool any(const Points& points, bool (*holds)(const PointResult&)) {
   return std::any_of(points.begin(), points.end(), holds);
 }
 
-bool lengths_vary(const Points& points) {
-  std::set<std::pair<int64_t, int64_t>> lengths;
-  for (const PointResult& point : points) lengths.insert({point.workload.prompt_tokens, point.workload.output_tokens});
-  return lengths.size() > 1;
-}
-
 std::string throughput_per_rank(const PointResult& point) {
-  return point.throughput_tokens_per_s ? figure_text(*point.throughput_tokens_per_s / point.tp) : kUnknown;
+  return point.throughput_tokens_per_s ? figure_text(*point.throughput_tokens_per_s / (point.tp * point.group.replicas))
+                                       : kUnknown;
 }
 
 /// Fixed digits behind the point, so that small values stand under each other.
@@ -54,52 +52,6 @@ std::string speedup_text(const PointResult& point) {
 
 std::string tail_text(const PointResult& point) {
   return point.tpot_ms.p95_supported ? figure_text(point.tpot_ms.p95) : kUnknown;
-}
-
-/// What a reader must know of a row before its figures; explained below the table.
-const char* mark_of(PointStatus status) {
-  switch (status) {
-    case PointStatus::kOk:
-    case PointStatus::kOutOfMemory:  // its row says so
-      return "";
-    case PointStatus::kInvalid:
-      return "!";
-    case PointStatus::kIncomplete:
-      return "*";
-  }
-  return "";
-}
-
-/// "best"; "linear/best" of a row that stands for several, "all" for all that were asked for.
-std::string placement_text(const topology::PlacedGroup& group, size_t asked) {
-  return group.also.size() + 1 == asked ? "all" : placements_text(group);
-}
-
-/// The placements that were asked for.
-std::set<topology::Placement> placements_of(const Points& points) {
-  std::set<topology::Placement> placements;
-  for (const PointResult& point : points) {
-    placements.insert(point.group.placement);
-    placements.insert(point.group.also.begin(), point.group.also.end());
-  }
-  return placements;
-}
-
-/// Which point a row is about.
-std::vector<Column> key_columns(const Points& points) {
-  std::vector<Column> columns = {
-      {"TP", "", [](const PointResult& p) { return fmt::format("{}{}", p.tp, mark_of(p.status)); }},
-      {"batch", "", [](const PointResult& p) { return std::to_string(p.workload.batch); }}};
-  const size_t placements = placements_of(points).size();
-  if (placements > 1) {
-    columns.insert(columns.begin() + 1,
-                   {"place", "", [placements](const PointResult& p) { return placement_text(p.group, placements); }});
-  }
-  if (lengths_vary(points)) {
-    columns.push_back({"in", "tok", [](const PointResult& p) { return std::to_string(p.workload.prompt_tokens); }});
-    columns.push_back({"out", "tok", [](const PointResult& p) { return std::to_string(p.workload.output_tokens); }});
-  }
-  return columns;
 }
 
 /// What was found there.
@@ -123,21 +75,23 @@ std::vector<Column> figure_columns(const Points& points) {
   return columns;
 }
 
-std::string layout(const Points& points, const std::vector<Column>& keys, const std::vector<Column>& figures,
+std::string layout(const Points& points, const std::vector<KeyColumn>& keys, const std::vector<Column>& figures,
                    size_t gap) {
   std::vector<std::string> names;
   std::vector<std::string> units;
-  for (const std::vector<Column>& columns : {keys, figures}) {
-    for (const Column& column : columns) {
+  const auto head = [&](const auto& columns) {
+    for (const auto& column : columns) {
       names.emplace_back(column.name);
       units.emplace_back(column.unit);
     }
-  }
+  };
+  head(keys);
+  head(figures);
   std::vector<std::vector<std::string>> rows = {names, units};
   for (const PointResult& point : points) {
     std::vector<std::string> row;
     row.reserve(names.size());
-    for (const Column& column : keys) row.push_back(column.cell(point));
+    for (const KeyColumn& column : keys) row.push_back(column.cell(point));
     if (point.status == PointStatus::kOutOfMemory) {
       row.emplace_back("OOM");
     } else {
@@ -149,7 +103,7 @@ std::string layout(const Points& points, const std::vector<Column>& keys, const 
 }
 
 std::string fitting_table(const Points& points) {
-  const std::vector<Column> keys = key_columns(points);
+  const std::vector<KeyColumn> keys = RowKeys(points).columns();
   std::vector<Column> figures = figure_columns(points);
   size_t gap = 2;
   std::string table = layout(points, keys, figures, gap);
@@ -164,12 +118,12 @@ std::string fitting_table(const Points& points) {
 
 /// Which devices the placements are, a line a degree, where there are several.
 std::string device_lines(const Points& points) {
-  const size_t placements = placements_of(points).size();
-  if (placements < 2) return "";
+  const RowKeys keys(points);
+  if (keys.placements() < 2) return "";
   std::map<int, std::vector<std::string>> lines;  // of each degree
   for (const PointResult& point : points) {
     const std::string group =
-        fmt::format("{} {}", placement_text(point.group, placements), topology::core_list_text(point.places()));
+        fmt::format("{} {}", keys.placement(point.group), topology::core_list_text(point.places()));
     std::vector<std::string>& line = lines[point.tp];
     if (std::find(line.begin(), line.end(), group) == line.end()) line.push_back(group);
   }
@@ -178,18 +132,6 @@ std::string device_lines(const Points& points) {
     if (line.size() > 1) text += wrapped(fmt::format("TP {}: devices of {}", tp, fmt::join(line, "; ")));
   }
   return text;
-}
-
-/// The name of a row in a sentence, on one line.
-std::string row_name(const PointResult& point, bool lengths, size_t placements) {
-  const Workload& workload = point.workload;
-  const std::string placement = placement_text(point.group, placements);
-  const bool told = placements > 1 && placement != "all";
-  std::string name =
-      fmt::format("TP {}{}{}, batch {}", point.tp, told ? " " : "", told ? placement : "", workload.batch);
-  if (lengths) name += fmt::format(", {} + {}", workload.prompt_tokens, workload.output_tokens);
-  std::replace(name.begin(), name.end(), ' ', kNoBreak);
-  return name;
 }
 
 /// The first few of many, so that a sweep of many rows stays readable.
@@ -209,11 +151,10 @@ struct VerdictGroup {
 };
 
 std::vector<VerdictGroup> verdict_groups(const Points& points) {
-  const bool lengths = lengths_vary(points);
-  const size_t placements = placements_of(points).size();
+  const RowKeys keys(points);
   std::vector<VerdictGroup> groups;
   for (const PointResult& point : points) {
-    const std::string row = row_name(point, lengths, placements);
+    const std::string row = keys.name(point);
     for (const std::string& verdict : point.verdicts) {
       const size_t colon = verdict.find(": ");
       const std::string word = verdict.substr(0, colon);
@@ -250,7 +191,7 @@ std::string verdict_lines(const Points& points) {
 }  // namespace
 
 std::string scale_table(const std::vector<PointResult>& points) {
-  std::string text = fitting_table(points);
+  std::string text = rehearsal_lines(points) + fitting_table(points);
   if (any(points, [](const PointResult& p) { return p.status == PointStatus::kIncomplete; })) {
     text += "* measured once; the second visit is missing\n";
   }
@@ -258,8 +199,10 @@ std::string scale_table(const std::vector<PointResult>& points) {
     text += "! a utilisation over 100 %: see the verdict\n";
   }
   text += device_lines(points);
-  const std::string verdicts = verdict_lines(points);
-  return verdicts.empty() ? text : text + "\n" + verdicts;
+  for (const std::string& block : {verdict_lines(points), attribution_table(points)}) {
+    if (!block.empty()) text += "\n" + block;
+  }
+  return text;
 }
 
 }  // namespace shardscope::runtime

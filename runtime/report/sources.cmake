@@ -1,19 +1,39 @@
 list(APPEND runtime_sources
   report/advice.cpp
+  report/attribution_table.cpp
   report/bench_table.cpp
   report/comm_json.cpp
   report/comm_table.cpp
   report/comparable.cpp
+  report/compare/compare_reports.cpp
+  report/compare/comparison_json.cpp
+  report/compare/comparison_page.cpp
+  report/compare/comparison_text.cpp
+  report/compare/point_verdict.cpp
+  report/compare/report_differences.cpp
+  report/compare/reports.cpp
   report/csv.cpp
   report/doctor_json.cpp
   report/doctor_table.cpp
   report/document.cpp
   report/environment_json.cpp
   report/json_field.cpp
+  report/loss.cpp
+  report/loss_advice.cpp
+  report/loss_remedies.cpp
   report/names.cpp
+  report/page/report_page.cpp
+  report/page/shell.cpp
+  report/parts_table.cpp
   report/point_json.cpp
   report/point_reading.cpp
+  report/rehearsal_text.cpp
+  report/replica_advice.cpp
   report/report_file.cpp
+  report/rivals.cpp
+  report/row_keys.cpp
   report/scale_table.cpp
   report/table.cpp
   report/table_text.cpp)
+include(report/page/assets.cmake)
+page_asset(kCompareScript ${CMAKE_CURRENT_SOURCE_DIR}/report/compare/compare.js)

@@ -39,9 +39,11 @@ std::string placements_text(const topology::PlacedGroup& group) {
 
 std::string point_line(const PointResult& point) {
   const bool linear = point.group.placement == topology::Placement::kLinear && point.group.also.empty();
-  const std::string where = fmt::format(
-      "tp {}{}, batch {}, {} + {} tokens: ", point.tp, linear ? "" : fmt::format(" {}", placements_text(point.group)),
-      point.workload.batch, point.workload.prompt_tokens, point.workload.output_tokens);
+  const std::string where =
+      fmt::format("tp {}{}{}{}, batch {}, {} + {} tokens: ", point.tp, point.rehearsal ? " rehearsed" : "",
+                  point.group.replicas > 1 ? fmt::format(" x {} replicas", point.group.replicas) : "",
+                  linear ? "" : fmt::format(" {}", placements_text(point.group)), point.workload.batch,
+                  point.workload.prompt_tokens, point.workload.output_tokens);
   if (point.status == PointStatus::kOutOfMemory) return where + "out of memory";
   return where + fmt::format("TTFT {} ms, TPOT {} ms, {} tokens/s{}", figure_text(point.ttft_ms.p50),
                              figure_text(point.tpot_ms.p50), figure_text(point.throughput_tokens_per_s),

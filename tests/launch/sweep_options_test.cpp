@@ -131,7 +131,10 @@ TEST_CASE("sweep_arguments: values that cannot be are refused by option") {
   CHECK_THROWS_WITH(arguments_of({"--samples"}), Contains("--json"));
   CHECK_THROWS_WITH(arguments_of({"--dry-run", "--csv", "x"}), Contains("--csv"));
   CHECK_THROWS_WITH(arguments_of({"--dry-run", "--resume", "x"}), Contains("--resume"));
+  CHECK_THROWS_WITH(arguments_of({"--dry-run", "--html", "x"}), Contains("--html"));
+  CHECK_THROWS_WITH(arguments_of({"--html", ""}), Contains("--html"));
   CHECK(arguments_of({"--samples", "--json", "x"}).samples);
+  CHECK(arguments_of({"--samples", "--html", "x"}).files.html == "x");
 }
 
 TEST_CASE("check_files: reports do not overwrite each other, or what is read") {
@@ -153,6 +156,18 @@ TEST_CASE("check_files: reports do not overwrite each other, or what is read") {
   CHECK_THROWS_AS(check_files({.json = json, .csv = folder.file("link")}), UserError);
   std::filesystem::create_hard_link(json, folder.file("hard"));
   CHECK_THROWS_AS(check_files({.json = json, .csv = folder.file("hard")}), UserError);
+}
+
+TEST_CASE("check_files: a page is a file of its own") {
+  const Folder folder;
+  const std::string html = folder.file("r.html");
+  CHECK_NOTHROW(check_files({.json = "-", .html = html}));
+  CHECK_NOTHROW(check_files({.json = folder.file("r.json"), .csv = folder.file("r.csv"), .html = html}));
+  CHECK_THROWS_WITH(check_files({.html = "-"}), Contains("--html -") && Contains("name a file"));
+  CHECK_THROWS_WITH(check_files({.json = html, .html = html}), Contains("--json and --html would overwrite"));
+  CHECK_THROWS_WITH(check_files({.csv = html, .html = html}), Contains("--csv and --html would overwrite"));
+  CHECK_THROWS_AS(check_files({.json = html, .html = html + ".partial"}), UserError);
+  CHECK_THROWS_WITH(check_files({.resume = html, .html = html}), Contains("--html") && Contains("--resume reads"));
 }
 
 TEST_CASE("check_files: going on writes where the earlier report stands, as JSON only") {

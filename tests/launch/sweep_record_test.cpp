@@ -104,6 +104,26 @@ TEST_CASE("ReportFiles: points of an earlier run are not written over by acciden
   CHECK(content(csv + ".partial") == "tp");
 }
 
+TEST_CASE("SweepRecord: the page is written at the end alone") {
+  const Folder folder;
+  const std::string html = folder.file("r.html");
+  Run run({.html = html});
+  run.tell(one_point());
+  CHECK_FALSE(fs::exists(html));
+  CHECK_FALSE(fs::exists(html + ".partial"));
+  run.record->complete(one_point());
+  run.record->finish();
+  CHECK_THAT(content(html),
+             Catch::StartsWith("<!DOCTYPE html>") && Contains("shardscope.report/1") && Contains(R"("complete":true)"));
+  CHECK(content(html) == run.record->html_text());
+}
+
+TEST_CASE("ReportFiles: a page that cannot be written is told before anything is measured") {
+  const Folder folder;
+  CHECK_THAT(refusal({.html = folder.file("none/r.html")}), Contains("none"));
+  CHECK_THAT(refusal({.html = folder.path.string()}), Contains(folder.path.string()));
+}
+
 TEST_CASE("SweepRecord: before the first point nothing is kept") {
   const Folder folder;
   Run run({.json = folder.file("r.json"), .csv = folder.file("r.csv")});

@@ -136,8 +136,14 @@ int rounds_for(int64_t count, int size) {
   return std::max(3, static_cast<int>((count <= 577 ? 3000 : 600'000 / count) / busy));
 }
 
-void check_communicator(World& world, CommunicatorKind kind, int group_size, bool oversubscribed) {
-  const auto plain = make_communicator(world, {group_size, kind, 50'000, oversubscribed});
+void check_communicator(World& world, CommunicatorKind kind, int group_size, bool oversubscribed, int first_rank = 0) {
+  const auto plain = make_communicator(world, {.group_size = group_size,
+                                               .kind = kind,
+                                               .max_floats = 50'000,
+                                               .oversubscribed = oversubscribed,
+                                               .first_rank = first_rank});
+  require(plain->size() == group_size && plain->rank() == world.rank() - first_rank,
+          "a group's ranks count from its first");
   LateCommunicator late(*plain, world);
   std::vector<float> data;
   for (int64_t count : {0, 1, 3, 576, 577, 4096, 8192, 100'001}) {
@@ -199,6 +205,17 @@ void check_all(World& world) {
   }
 }
 
+/// Groups of two beside each other, all at once, and what those before them make is not theirs.
+void check_groups_at_once(World& world) {
+  const int first = world.rank() / 2 * 2;
+  if (first + 2 <= world.size()) {
+    for (CommunicatorKind kind : {CommunicatorKind::kShm, CommunicatorKind::kMpi, CommunicatorKind::kAuto}) {
+      check_communicator(world, kind, 2, world.size() > 2, first);
+    }
+  }
+  world.barrier("groups at once");
+}
+
 }  // namespace
 }  // namespace shardscope::parallel
 
@@ -207,6 +224,7 @@ int main() {
   parallel::World world({.use_mpi = true, .timeout = std::chrono::milliseconds(20'000)});
   try {
     parallel::check_all(world);
+    parallel::check_groups_at_once(world);
   } catch (const parallel::PeerFailure&) {
     world.fail(1, "");
   } catch (const Error& error) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The C++ sources are formatted as .clang-format says. `check_format.sh --fix` formats them.
+# The sources (C++, JavaScript) are formatted as .clang-format says. `check_format.sh --fix` formats them.
 # Version 14 (Debian 12): others lay some lines out in another way.
 set -euo pipefail
 cd -- "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
@@ -12,7 +12,7 @@ formatter=$(command -v clang-format-14 || command -v clang-format) || {
   exit 1
 }
 mapfile -d '' -t files < <(find kernels parallel runtime topology launch tests -type f \
-  '(' -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' ')' -print0 | sort -z)
+  '(' -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.js' ')' -print0 | sort -z)
 ((${#files[@]} > 0)) || { echo "check_format: no sources found" >&2; exit 1; }
 mode=(--dry-run -Werror)
 [[ ${1:-} != --fix ]] || mode=(-i)

@@ -21,6 +21,11 @@ class FakeMachine : public runtime::Machine {
     // A fifth is the first token; the rest four gaps.
     return {.ttft_ms = seconds * 200, .tpot_ms = seconds * 200, .latency_ms = seconds * 1000};
   }
+  std::optional<runtime::InstrumentedSample> generate_instrumented(size_t point) override {
+    if (!instruments) return std::nullopt;
+    instrumented_at.push_back({point, order.size()});
+    return instruments(point);
+  }
   void measure_bandwidth(size_t point, bool after) override {
     (after ? after_at : before_at).push_back({point, order.size()});
   }
@@ -37,7 +42,8 @@ class FakeMachine : public runtime::Machine {
   };
   double now = 100;
   std::vector<size_t> order;  // of points, a generation each
-  std::vector<At> before_at, after_at;
+  std::vector<At> before_at, after_at, instrumented_at;
+  std::function<runtime::InstrumentedSample(size_t point)> instruments;  // empty: it has none
   std::vector<double> fractions;
   int64_t agreements = 0;
   std::function<bool(bool mine)> decide;  // what rank 0 says; empty: this is rank 0

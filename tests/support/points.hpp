@@ -82,6 +82,17 @@ inline runtime::PointResult full_point() {
   point.cache_resident = false;
   point.oversubscribed = true;
   point.tp_base = 1;
+  const auto parts_of = [&](double sum) {
+    runtime::Parts parts;
+    for (const runtime::Part part : runtime::kParts) {
+      if (part != runtime::Part::kResidual) parts[part] = next.real();
+    }
+    parts[runtime::Part::kResidual] = sum - parts.sum();
+    return parts;
+  };
+  point.attribution = parts_of(*point.tpot_ms.p50);
+  point.loss = parts_of(next.real());
+  for (auto* field : {&point.comm_share, &point.instrumented_tpot_ms}) *field = next.real();
   point.generations = next.count();
   point.warm_ups = {{next.count(), next.real(), true}, {next.count(), next.real(), false}};
   runtime::Outliers& outliers = point.outliers;
@@ -104,6 +115,7 @@ inline runtime::PointResult full_point() {
       *field = next.real();
     }
     figures.memory = {next.count(), next.count(), next.count()};
+    figures.attribution = parts_of(*point.tpot_ms.p50);
     for (auto* field :
          {&figures.tpot_ms, &figures.mbu, &figures.mbu_achievable, &figures.mbu_useful, &figures.waited_share}) {
       *field = next.real();
@@ -117,6 +129,16 @@ inline runtime::PointResult full_point() {
     sample.itl_ms = {next.real(), next.real()};
     sample.disturbance = next.disturbance();
     point.samples.push_back(std::move(sample));
+    runtime::InstrumentedSample instrumented{.pass = pass, .tpot_ms = next.real()};
+    for (int rank = 0; rank < 2; ++rank) {
+      runtime::StepTimes times;
+      for (auto* field : {&times.products, &times.attention, &times.elementwise, &times.head, &times.transfer,
+                          &times.wait, &times.gaps}) {
+        *field = next.real();
+      }
+      instrumented.ranks.push_back(times);
+    }
+    point.instrumented.push_back(std::move(instrumented));
   }
   point.generations = static_cast<int64_t>(point.samples.size());
   point.workload.output_tokens = static_cast<int64_t>(point.samples[0].itl_ms.size()) + 1;

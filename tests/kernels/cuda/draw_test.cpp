@@ -22,7 +22,8 @@ TEST_CASE("cuda draw: the host's token at every temperature") {
     const DeviceArray<float> memory(values);
     const kernels::Activations logits{memory.data(), 1, kColumns, kColumns, kernels::DType::kF32};
     cuda::Device device(cuda::BackendOptions{});
-    cuda::Logits of_device(device);
+    cuda::StepTimer timer(device);
+    cuda::Logits of_device(device, timer);
     for (const double temperature : {1e-300, 1e-40, 1e-3, 0.7, 30.0, 1e38, 1e60, 1e300}) {
       for (const uint64_t position : {1, 2, 3}) {
         INFO("temperature " << temperature << ", position " << position);

@@ -107,7 +107,8 @@ class Member {
                                                                  .kind = parallel::CommunicatorKind::kNccl}) {
     return std::make_unique<parallel::DeviceCommunicator>(
         world_, std::make_unique<ProcessCommunicator>(rank_),
-        parallel::DeviceStream{.lend = [this] { return stream_; }, .own = {}, .programmatic = {}, .device = device_},
+        parallel::DeviceStream{
+            .lend = [this] { return stream_; }, .own = {}, .programmatic = {}, .stamps = {}, .device = device_},
         options);
   }
   /// As a backend waits for its stream.

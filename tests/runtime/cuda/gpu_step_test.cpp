@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/backend.hpp"
 #include "tests/kernels/cuda/conditions.hpp"
+#include "tests/runtime/cuda/stepped_decoder.hpp"
 #include "tests/support/decoding.hpp"
 #include "tests/support/tolerances.hpp"
 
@@ -85,4 +86,40 @@ TEST_CASE("cuda step on a GPU: replayed graphs give the bits of kernels launched
     const std::vector<double> row(expected[i].begin(), expected[i].end());
     CHECK(test::first_wrong(eager[i], row, test::logit_tolerance(model.config, row)) == "");
   }
+}
+
+TEST_CASE("cuda step on a GPU: noting when operations ran changes no bit, and their times are in order") {
+  const OpenedModel model = open_model({.model = "tiny", .layers = 2, .dtype = DType::kBF16});
+  test::under_conditions({.seeds = 1}, [&] {
+    const auto backend = cuda::make_backend({.precision = {.activations = DType::kBF16, .kv = DType::kBF16},
+                                             .scratch_bytes = 1 << 20,
+                                             .upload_bytes = 1 << 16});
+    parallel::World world({.use_mpi = false});
+    const auto communicator = parallel::make_communicator(world, {.group_size = 1});
+    test::SteppedDecoder decoder(
+        model, {*backend, *communicator, world},
+        {.batch = kBatch, .prompt_tokens = kPromptTokens, .positions = kPromptTokens + kSteps});
+    StepLogits expected;
+    for (const bool noting : {false, true}) {
+      CAPTURE(noting);
+      backend->note_times(noting);
+      CHECK((noting ? backend->time_step_ns() <= 2000 : backend->time_step_ns() == 1));
+      decoder.prefill();
+      int64_t last_ns = 0;
+      for (int64_t step = 0; step < kSteps; ++step) {
+        CAPTURE(step);
+        decoder.decode();
+        if (!noting) {
+          expected.push_back(decoder.logits());
+          continue;
+        }
+        CHECK(decoder.logits() == expected[static_cast<size_t>(step)]);
+        CHECK(decoder.noted() == test::decode_operations(2, false, false));
+        const auto times = backend->step_times();
+        REQUIRE(!times.empty());
+        CHECK(test::disorder(times, last_ns) == "");
+        last_ns = times.back().end_ns;
+      }
+    }
+  });
 }

@@ -89,7 +89,7 @@ TEST_CASE("speedup_advice: nothing from few samples, shared cores, or points tha
     points[spoiled].oversubscribed = true;
   }
   SECTION("emulated") {
-    points[spoiled].emulated = true;
+    points[spoiled].kind = FigureKind::kEmulated;
   }
   SECTION("impossible") {
     points[spoiled].status = PointStatus::kInvalid;

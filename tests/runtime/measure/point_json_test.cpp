@@ -135,6 +135,17 @@ TEST_CASE("point_json: every figure stands under its own name") {
       {"/ranks/1/waited_share", *point.ranks[1].waited_share},
       {"/ranks/1/load_seconds", point.ranks[1].load_seconds},
       {"/memory_bytes_per_gpu/weights", point.ranks[1].memory.weights},  // the heavier of the two
+      {"/comm_share", *point.comm_share},
+      {"/instrumented_tpot_ms", *point.instrumented_tpot_ms},
+      {"/instrumented_samples/1/pass", 1},
+      {"/instrumented_samples/1/tpot_ms", point.instrumented[1].tpot_ms},
+      {"/instrumented_samples/1/ranks/1/products", point.instrumented[1].ranks[1].products},
+      {"/instrumented_samples/1/ranks/1/attention", point.instrumented[1].ranks[1].attention},
+      {"/instrumented_samples/1/ranks/1/elementwise", point.instrumented[1].ranks[1].elementwise},
+      {"/instrumented_samples/1/ranks/1/head_and_sampling", point.instrumented[1].ranks[1].head},
+      {"/instrumented_samples/1/ranks/1/allreduce_transfer", point.instrumented[1].ranks[1].transfer},
+      {"/instrumented_samples/1/ranks/1/allreduce_wait", point.instrumented[1].ranks[1].wait},
+      {"/instrumented_samples/1/ranks/1/gaps", point.instrumented[1].ranks[1].gaps},
       {"/samples/1/pass", 1},
       {"/samples/1/ttft_ms", *point.samples[1].ttft_ms},
       {"/samples/1/tpot_ms", *point.samples[1].tpot_ms},
@@ -163,7 +174,11 @@ TEST_CASE("point_json: every figure stands under its own name") {
   CHECK(document["verdicts"] == Json::array({"noise: too much", "outliers: some"}));
   CHECK(document["placement"] == "linear");
   CHECK(document["placement_also"] == Json::array());
-  for (const char* key : {"attribution", "loss", "comm_share"}) CHECK(document.at(key).is_null());
+  for (const Part part : kParts) {
+    CHECK(document["attribution"][std::string(name_of(part))] == (*point.attribution)[part]);
+    CHECK(document["loss"][std::string(name_of(part))] == (*point.loss)[part]);
+    CHECK(document["ranks"][1]["attribution"][std::string(name_of(part))] == (*point.ranks[1].attribution)[part]);
+  }
 }
 
 TEST_CASE("point_json: memory_bytes_per_gpu is that of one rank, the heaviest") {
@@ -320,6 +335,20 @@ TEST_CASE("point_from_json: each value of another type is refused, or is null wh
     }
   }
   CHECK(refused > 1000);
+}
+
+TEST_CASE("point_from_json: parts that do not sum to TPOT, and instruments of other ranks, are refused") {
+  PointResult point = full_point();
+  (*point.attribution)[Part::kGaps] += 1;
+  CHECK(
+      refusal(point_json(point, true)).find("parts that do not sum to TPOT p50, report.json: results[3].attribution") !=
+      std::string::npos);
+  point = full_point();
+  (*point.ranks[1].attribution)[Part::kGaps] += 1;
+  CHECK(refusal(point_json(point, true)).find("results[3].ranks[1].attribution") != std::string::npos);
+  point = full_point();
+  point.instrumented[1].ranks.pop_back();
+  CHECK(refusal(point_json(point, true)).find("not one entry a rank") != std::string::npos);
 }
 
 TEST_CASE("point_from_json: numbers that are not finite, too large or negative, and unknown names are refused") {

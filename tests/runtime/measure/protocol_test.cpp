@@ -185,6 +185,43 @@ TEST_CASE("run_visit: points take turns, each in every round until it has enough
   CHECK(moved);  // not always 0, 1, 2
 }
 
+TEST_CASE("run_visit: generations with instruments alternate with the others, are warmed, and take of the time") {
+  FakeMachine machine(2, [](size_t, int64_t) { return 1.0; });
+  machine.instruments = [&](size_t point) {
+    machine.now += 0.5;
+    return InstrumentedSample{.tpot_ms = static_cast<double>(point) + 1, .ranks = {StepTimes{}}};
+  };
+  const Protocol protocol{.warmup = 3, .iterations = 8, .max_seconds = 1000, .instrumented = true};
+  const std::vector<int64_t> first(2, 0);
+  const std::vector<VisitRecord> records = run_visit(machine, protocol, 1, first);
+  for (size_t point = 0; point < 2; ++point) {
+    CHECK(records[point].samples.size() == 4);
+    REQUIRE(records[point].instrumented.size() == 4);
+    CHECK(records[point].instrumented[0].pass == 1);
+    CHECK(records[point].instrumented[0].tpot_ms == static_cast<double>(point) + 1);
+    CHECK(records[point].seconds == Approx(4 * 1.5));
+    // Of each point: the first to warm up; then after, before, after, before the round's other generation.
+    std::vector<int64_t> others;  // generations without instruments before it
+    for (const FakeMachine::At& at : machine.instrumented_at) {
+      if (at.point != point) continue;
+      others.push_back(
+          std::count(machine.order.begin(), machine.order.begin() + static_cast<int64_t>(at.generations), point));
+    }
+    CHECK(others == std::vector<int64_t>{3, 3 + 1, 3 + 1, 3 + 3, 3 + 3});
+  }
+}
+
+TEST_CASE("run_visit: a machine without instruments, and a protocol without them, measure the others alone") {
+  FakeMachine machine(1, [](size_t, int64_t) { return 1.0; });
+  const std::vector<int64_t> first(1, 0);
+  const Protocol with{.warmup = 1, .iterations = 4, .max_seconds = 1000, .instrumented = true};
+  CHECK(run_visit(machine, with, 0, first)[0].instrumented.empty());
+  machine.instruments = [](size_t) { return InstrumentedSample{}; };
+  const Protocol without{.warmup = 1, .iterations = 4, .max_seconds = 1000};
+  CHECK(run_visit(machine, without, 0, first)[0].instrumented.empty());
+  CHECK(machine.instrumented_at.empty());
+}
+
 TEST_CASE("run_visit: cold is the first generation after loading, and no other point's") {
   FakeMachine machine(2, [](size_t, int64_t) { return 0.1; });
   const auto records = run_visit(machine, {.warmup = 1, .iterations = 2}, 0, std::vector<int64_t>(2, 0));

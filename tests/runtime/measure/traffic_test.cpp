@@ -49,6 +49,30 @@ TEST_CASE("step_traffic: one rank by hand, per format") {
   CHECK(tied.padded == 0);
 }
 
+TEST_CASE("operation_traffic: the headline's bytes, each with the operation that moves it") {
+  const Workload workload{.batch = 2, .prompt_tokens = 10, .output_tokens = 5};
+  const auto by_operation = [&](const ModelConfig& config, int ranks, int rank) {
+    return operation_traffic(config, all_of(DType::kF16), plan_shards(shard_dimensions(config), ranks), rank, workload,
+                             {});
+  };
+  const OperationBytes untied = by_operation(small_config(false), 1, 0);
+  CHECK(untied.products == Approx(3 * 147'456 * 2 + 2 * 3 * 128 * 4));  // and the norms before them
+  CHECK(untied.head == Approx(128'000 * 2 + 128 * 4));                  // and the last norm
+  CHECK(untied.elementwise == Approx(2 * 128 * 2));                     // a row for each sequence
+  CHECK(untied.attention == Approx(2 * (12.5 + 1) * 1536));
+  const OperationBytes tied = by_operation(small_config(true), 1, 0);
+  CHECK(tied.head == Approx(untied.head));
+  CHECK(tied.elementwise == 0);
+  for (const bool is_tied : {false, true}) {
+    for (const int ranks : {1, 2, 3}) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        const StepBytes step = traffic(small_config(is_tied), DType::kF16, ranks, rank, workload);
+        CHECK(by_operation(small_config(is_tied), ranks, rank).sum() == Approx(step.headline()));
+      }
+    }
+  }
+}
+
 TEST_CASE("step_traffic: the batch multiplies KV and looked-up rows, not weights") {
   const Workload one{.batch = 1, .prompt_tokens = 10, .output_tokens = 5};
   const Workload eight{.batch = 8, .prompt_tokens = 10, .output_tokens = 5};

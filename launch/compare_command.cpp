@@ -16,6 +16,7 @@
 #include "launch/session.hpp"
 #include "launch/sweep_options.hpp"
 #include "launch/topology_files.hpp"
+#include "runtime/report/comparable.hpp"
 #include "runtime/report/compare/comparing.hpp"
 #include "runtime/report/document.hpp"
 #include "topology/comparing.hpp"
@@ -176,8 +177,12 @@ int compare_command(Session& session, const std::vector<std::string>& words) {
   settings.with_origins([&] { return run_options(settings.values, session); });
   if (!session.speaks()) return 0;
   Request request = request_of(settings.values);
+  const TextLimit limit{.bytes = runtime::kLargestReportBytes,
+                        .beyond = fmt::format("the file is over {} MB", runtime::kLargestReportBytes / 1'000'000),
+                        .remedy = "write the report without --samples"};
   for (const std::string& file : request.files) {
-    request.texts.push_back(read_text_file(file, [&] { session.world.progress("reading standard input"); }));
+    request.texts.push_back(read_text_file(
+        file, [&] { session.world.progress("reading standard input"); }, limit));
   }
   if (all_reports(request)) {
     compare_reports_of(request, session);

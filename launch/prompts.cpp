@@ -64,8 +64,7 @@ struct Closer {
 
 }  // namespace
 
-std::string read_text_file(const std::string& path, const std::function<void()>& alive) {
-  constexpr size_t kMostBytes = size_t{64} << 20U;
+std::string read_text_file(const std::string& path, const std::function<void()>& alive, const TextLimit& limit) {
   const bool standard_input = path == "-";
   const int file = standard_input ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC);
   const auto fail = [&] {
@@ -88,7 +87,7 @@ std::string read_text_file(const std::string& path, const std::function<void()>&
     if (count < 0) fail();
     if (count == 0) return text;
     text.append(chunk.data(), static_cast<size_t>(count));
-    if (text.size() > kMostBytes) throw UserError("the text is over 64 MiB", path, "use a shorter one");
+    if (text.size() > limit.bytes) throw UserError(limit.beyond, path, limit.remedy);
   }
 }
 

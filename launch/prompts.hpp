@@ -38,8 +38,14 @@ std::vector<Prompt> encode_prompts(const PromptOptions& options, const runtime::
 /// Rank 0's id lists on every rank. Collective.
 std::vector<std::vector<int32_t>> share_ids(Session& session, const std::vector<std::vector<int32_t>>& ids);
 
-/// A whole file, or standard input for "-". At most 64 MiB. `alive` is called while standard input is waited for.
-/// Throws UserError.
-std::string read_text_file(const std::string& path, const std::function<void()>& alive);
+/// How much of a text is read, and what helps where there is more.
+struct TextLimit {
+  size_t bytes = size_t{64} << 20U;
+  std::string beyond = "the text is over 64 MiB";
+  std::string remedy = "use a shorter one";
+};
+
+/// A whole file, or standard input for "-". `alive` is called while standard input is waited for. Throws UserError.
+std::string read_text_file(const std::string& path, const std::function<void()>& alive, const TextLimit& limit = {});
 
 }  // namespace shardscope::launch

@@ -55,6 +55,14 @@ std::vector<int> rehearsed_degrees(const po::variables_map& values, int ranks) {
   if (given(values, "replicas") && values["replicas"].as<bool>()) {
     throw UserError("a rehearsal has one device, and no replicas", "--rehearse, --replicas", "leave one of them out");
   }
+  if (given(values, "allreduce") && values["allreduce"].as<std::string>() != "auto") {
+    throw UserError("a rehearsal sums nothing", "--rehearse, --allreduce",
+                    "leave one of them out: --topology FILE says how long sums take");
+  }
+  if (given(values, "topology") && given(values, "prompt-file") && values["topology"].as<std::string>() == "-" &&
+      values["prompt-file"].as<std::string>() == "-") {
+    throw UserError("one standard input for two files", "--topology -, --prompt-file -", "name a file for one of them");
+  }
   if (ranks > 1) {
     throw UserError(fmt::format("rehearsal needs one rank, and {} were started", ranks), "--rehearse",
                     "start it alone, or with mpirun -np 1");

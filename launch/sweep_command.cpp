@@ -92,13 +92,14 @@ void take_over(SweepArguments& arguments, const runtime::Json& planned, std::vec
     session.note(fmt::format("{} of {} points are taken over from {}{}", whole, points, file, half));
   }
   if (left_out > 0) {
-    earlier.warnings.push_back(fmt::format("{} point{} of {} left out: --tp does not name {} degree", left_out,
-                                           left_out == 1 ? "" : "s", file, left_out == 1 ? "its" : "their"));
+    earlier.warnings.push_back(
+        fmt::format("{} point{} of {} left out: {} does not name {} degree", left_out, left_out == 1 ? "" : "s", file,
+                    arguments.sweep.rehearsal ? "--rehearse" : "--tp", left_out == 1 ? "its" : "their"));
   }
   if (elsewhere > 0) {
-    earlier.warnings.push_back(fmt::format("{} point{} of {} left out: --placement has no group on {} devices",
-                                           elsewhere, elsewhere == 1 ? "" : "s", file,
-                                           elsewhere == 1 ? "its" : "their"));
+    earlier.warnings.push_back(
+        fmt::format("{} point{} of {} left out: no group of this run (--placement, --replicas) is on {} devices",
+                    elsewhere, elsewhere == 1 ? "" : "s", file, elsewhere == 1 ? "its" : "their"));
   }
   const auto any = [&](bool samples) {
     return std::any_of(earlier.points.begin(), earlier.points.end(), [&](const PointResult& point) {

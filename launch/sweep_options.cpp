@@ -132,7 +132,9 @@ SweepArguments sweep_arguments(const po::variables_map& values, const SweepDefau
   sweep.degrees = rehearsed_degrees(values, session.world.size());
   if (sweep.degrees.empty()) {
     sweep.degrees = sweep_degrees(values, defaults, session.world.size(), arguments.model.dry_run);
-    if (wants_replicas(values, sweep.degrees, session.world.size())) sweep.replica_ranks = session.world.size();
+    if (!arguments.model.dry_run && wants_replicas(values, sweep.degrees, session.world.size())) {
+      sweep.replica_ranks = session.world.size();
+    }
   } else {
     sweep.rehearsal = rehearsal_options(values, session);
   }

@@ -104,7 +104,8 @@ void SweepRecord::show(const std::vector<size_t>& changed) {
       progress_.line(fmt::format("  rank {}: {:.2f} GB/s achievable, {} a step, loaded in {:.2f} s", rank.rank,
                                  rank.achievable_gb_per_s, runtime::bytes_text(rank.bytes.headline()),
                                  rank.load_seconds));
-      if (const std::string parts = runtime::rank_parts_line(rank); !parts.empty()) progress_.line("    " + parts);
+      if (const std::string parts = runtime::rank_parts_line(point, rank); !parts.empty())
+        progress_.line("    " + parts);
     }
   }
 }

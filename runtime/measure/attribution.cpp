@@ -94,6 +94,7 @@ void set_losses(std::vector<PointResult>& points) {
     point.loss.reset();
     const PointResult* base = base_of(point, points);
     if (base == nullptr || !base->attribution || !point.attribution) continue;
+    if (!point.knows(Part::kAllreduceTransfer) || !base->knows(Part::kAllreduceTransfer)) continue;
     Parts loss;
     for (const Part part : kParts) {
       loss[part] = (*point.attribution)[part] - (*base->attribution)[part] * base->tp / point.tp;

@@ -33,7 +33,8 @@ void set_attribution(PointResult& point, const std::vector<OperationBytes>& byte
 
 /// loss[part](tp) = part(tp) - part(base) x base / tp on every point with an attribution whose base (see set_speedups)
 /// has one, too: what perfect scaling would have saved. Together they make
-/// TPOT(tp) - TPOT(base) x base / tp. Needs tp_base.
+/// TPOT(tp) - TPOT(base) x base / tp. Nothing where the collectives are left out of one of the two TPOTs. Needs
+/// tp_base.
 void set_losses(std::vector<PointResult>& points);
 
 /// |residual| / TPOT; nullopt without an attribution.

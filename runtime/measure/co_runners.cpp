@@ -32,8 +32,11 @@ class Shard {
         sampler_(*backend_, *communicator_, decoder_.vocab_range(), work.shape.valid_vocab_of(work.model.config),
                  work.shape.slots) {}
 
-  void run(const Job& job, const std::atomic<bool>& stop) {
-    if (job.reads) return read(work_.read[job.point], stop);
+  /// at_work: becomes true when it has read all once, or generates.
+  void run(const Job& job, const std::atomic<bool>& stop, std::atomic<bool>& at_work) {
+    if (job.reads) return read(work_.read[job.point], stop, at_work);
+    at_work = true;
+    at_work.notify_all();
     const std::vector<GenerationRequest>& requests = work_.requests[job.point];
     const auto stopped = [&](size_t, int32_t) { return stop.load(std::memory_order_relaxed); };
     generate_batch(decoder_, sampler_, context(), requests, {.on_token = stopped, .callback_may_stop = true});
@@ -43,11 +46,13 @@ class Shard {
  private:
   RankContext context() { return {*backend_, *communicator_, world_}; }
 
-  void read(const kernels::KvPart& part, const std::atomic<bool>& stop) {
+  void read(const kernels::KvPart& part, const std::atomic<bool>& stop, std::atomic<bool>& at_work) {
     uint64_t checksum = 0;
     while (!stop.load(std::memory_order_relaxed)) {
       checksum ^= backend_->read_all(decoder_.read_every_step(), &decoder_.kv_cache(), part);
       backend_->synchronize();
+      at_work = true;
+      at_work.notify_all();
     }
     volatile uint64_t sink = checksum;  // the reads have a user
     static_cast<void>(sink);
@@ -105,10 +110,14 @@ class CoRunners::Thread {
       if (error_) std::rethrow_exception(error_);
       job_ = job;
       stop_ = false;
+      at_work_ = false;
       resting_ = false;
     }
     changed_.notify_all();
   }
+
+  /// Until it does what it was started for, or has failed.
+  void wait_at_work() { at_work_.wait(false); }
 
   void stop() { stop_ = true; }
 
@@ -122,10 +131,12 @@ class CoRunners::Thread {
   void serve(const CoRunnerWork& work, int rank, int place, const RehearsalOptions& options) {
     try {
       Shard shard(work, rank, options.backend_at(place));
-      while (const std::optional<Job> job = next_job()) shard.run(*job, stop_);
+      while (const std::optional<Job> job = next_job()) shard.run(*job, stop_, at_work_);
     } catch (...) {
       const std::lock_guard lock(mutex_);
       error_ = std::current_exception();
+      at_work_ = true;
+      at_work_.notify_all();
       resting_ = true;
       changed_.notify_all();
     }
@@ -143,6 +154,7 @@ class CoRunners::Thread {
   }
 
   std::atomic<bool> stop_ = false;
+  std::atomic<bool> at_work_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
   // Under mutex_:
@@ -171,6 +183,8 @@ void CoRunners::generate(size_t point) {
 
 void CoRunners::read(size_t point) {
   for (const auto& thread : threads_) thread->start({.reads = true, .point = point});
+  // The best pass counts: none of the measured ones may run while the others still wake up.
+  for (const auto& thread : threads_) thread->wait_at_work();
 }
 
 void CoRunners::rest() {

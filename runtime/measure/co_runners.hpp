@@ -34,7 +34,7 @@ class CoRunners {
   ~CoRunners();
 
   /// From here on, until rest(): each makes the generation of that point, then its last decode step again and again;
-  /// or reads what its steps read. Throws what a thread threw.
+  /// or reads what its steps read; read() returns when each has read all once. Throws what a thread threw.
   void generate(size_t point);
   void read(size_t point);
   /// Returns when all are at rest. Throws what a thread threw.

@@ -205,6 +205,8 @@ void set_speedups(std::vector<PointResult>& points) {
     });
     if (!one) continue;
     point.tp_base = base->tp;
+    // A TPOT without its collectives would make more of a degree, or less of the others, than any run can.
+    if (!point.knows(Part::kAllreduceTransfer) || !base->knows(Part::kAllreduceTransfer)) continue;
     point.speedup = *base->tpot_ms.p50 / *point.tpot_ms.p50;
     point.efficiency = *point.speedup * base->tp / point.tp;
   }

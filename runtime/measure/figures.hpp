@@ -34,7 +34,8 @@ void set_utilisation(PointResult& point, double nominal_bytes, const GroupPlace&
 void set_prefill(PointResult& point, double flops, const Peaks& peaks);
 
 /// speedup = TPOT p50 at the smallest degree that ran / TPOT p50 here, at equal workload, placement and kind;
-/// efficiency = speedup x smallest degree / tp. Sets both on every point that has a TPOT.
+/// efficiency = speedup x smallest degree / tp. Sets tp_base on every point that has a TPOT, and both figures where the
+/// collectives are in that TPOT and in the base's.
 void set_speedups(std::vector<PointResult>& points);
 
 /// Noise::low_ms and high_ms of a point with a TPOT; nullopt while the interval is open.

@@ -27,7 +27,7 @@ inline constexpr std::array kParts = {
 
 /// As in documents: "matrix_loss".
 std::string_view name_of(Part part);
-/// For people: "smaller matrices".
+/// For people: "small matrices".
 std::string_view words_of(Part part);
 
 /// Milliseconds of a decode step, by part; may be negative.

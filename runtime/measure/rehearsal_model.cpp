@@ -9,7 +9,7 @@
 namespace shardscope::runtime {
 namespace {
 
-constexpr double kMillisecond = 1e-3;  // in us
+constexpr double kMsOfUs = 1e-3;
 
 std::string size_text(int64_t bytes) {
   constexpr int64_t kKilo = 1024;
@@ -30,7 +30,7 @@ PassTimes times_of(const topology::CollectiveTimes& times, int tp, const std::ve
   for (const int64_t bytes : pass_bytes) {
     const std::optional<topology::CollectiveTime> time = times.time(tp, bytes);
     if (!time) return {.ms = std::nullopt, .most_bytes = bytes};
-    *result.ms += static_cast<double>(all_reduces) * time->us * kMillisecond;
+    *result.ms += static_cast<double>(all_reduces) * time->us * kMsOfUs;
     result.below = result.below || time->below;
     if (bytes >= result.most_bytes) {
       result.most_bytes = bytes;

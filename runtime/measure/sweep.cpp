@@ -302,6 +302,11 @@ class Sweep {
     set_attribution(point, operations);
     add_verdicts(point, options_.protocol);
     finish_rehearsed(point);
+    if (point.group.replicas > 1) {
+      point.verdicts.push_back(
+          "replicas: times are of the slowest group; ranks, read bandwidth, MBU and interference are the first "
+          "group's");
+    }
     if (static_cast<int>(findings.visits.size()) < options_.protocol.passes()) {
       point.status = PointStatus::kIncomplete;
     }

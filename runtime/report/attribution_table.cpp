@@ -77,11 +77,12 @@ std::string attribution_table(const std::vector<PointResult>& points) {
   return text + loss_table(points, keys) + slowest_lines(points, keys);
 }
 
-std::string rank_parts_line(const RankFigures& figures) {
+std::string rank_parts_line(const PointResult& point, const RankFigures& figures) {
   if (!figures.attribution) return "";
   std::vector<std::string> parts;
   for (const Part part : kParts) {
-    parts.push_back(fmt::format("{} {}", short_name(part), figure_text((*figures.attribution)[part])));
+    const std::optional<double> ms = point.knows(part) ? std::optional((*figures.attribution)[part]) : std::nullopt;
+    parts.push_back(fmt::format("{} {}", short_name(part), figure_text(ms)));
   }
   return fmt::format("{} ms", fmt::join(parts, ", "));
 }

@@ -15,6 +15,7 @@ namespace shardscope::runtime {
 std::string attribution_table(const std::vector<PointResult>& points);
 
 /// One rank's parts in a line: "ideal 6.12, matrices 1.01, …, resid 0.02 ms"; empty without an attribution.
-std::string rank_parts_line(const RankFigures& figures);
+/// point: that the rank is one of.
+std::string rank_parts_line(const PointResult& point, const RankFigures& figures);
 
 }  // namespace shardscope::runtime

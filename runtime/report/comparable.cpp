@@ -16,7 +16,6 @@
 namespace shardscope::runtime {
 namespace {
 
-constexpr int64_t kLargestReportBytes = 256'000'000;
 constexpr size_t kDifferencesNamed = 3;
 
 /// The value at a path of keys, or null.

@@ -1,12 +1,16 @@
 // Which reports may be compared, and which may be continued: those with the same comparable_key.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "runtime/report/document.hpp"
 
 namespace shardscope::runtime {
+
+/// A larger file is no report that is read.
+inline constexpr int64_t kLargestReportBytes = 256'000'000;
 
 /// The part of a report that must agree: schema, model (without its name), workload, protocol. Takes a whole report.
 Json comparable_facts(const Json& report);

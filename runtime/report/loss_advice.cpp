@@ -27,22 +27,23 @@ std::string words_here(Part part, const PointResult& row) {
   return loss_words(part);
 }
 
-/// "58 % is all-reduce transfer, 23 % small matrices"; then what is less than its share of the base's, and what is not
-/// explained.
+/// "58 % is all-reduce transfer, 23 % small matrices, 12 % not explained (won back: 20 % launch gaps)": won back is
+/// what takes less than its share of the base's.
 std::string shares_text(const ShownLoss& loss) {
   std::vector<std::string> lost, gained;
+  const auto add_lost = [&](double share, const std::string& words) {
+    lost.push_back(fmt::format("{:.0f} %{} {}", share * 100, lost.empty() ? " is" : "", words));
+  };
   for (const auto& [part, share] : loss.shares) {
     const std::string words = words_here(part, *loss.row);
     if (share >= kLeastNamed) {
-      lost.push_back(fmt::format("{:.0f} %{} {}", share * 100, lost.empty() ? " is" : "", words));
+      add_lost(share, words);
     } else if (share <= -kLeastNamed) {
-      gained.push_back(fmt::format("{:.0f} % by {}", -share * 100, words));
+      gained.insert(gained.begin(), fmt::format("{:.0f} % {}", -share * 100, words));  // the largest first, too
     }
   }
-  if (std::abs(loss.unexplained) >= kLeastNamed) {
-    lost.push_back(fmt::format("{:.0f} % not explained", loss.unexplained * 100));
-  }
-  const std::string back = gained.empty() ? "" : fmt::format(" ({} is won back)", fmt::join(gained, ", "));
+  if (loss.unexplained >= kLeastNamed) add_lost(loss.unexplained, "not explained");
+  const std::string back = gained.empty() ? "" : fmt::format(" (won back: {})", fmt::join(gained, ", "));
   return fmt::format("{}{}", fmt::join(lost, ", "), back);
 }
 
@@ -51,6 +52,9 @@ std::string loss_sentence(const ShownLoss& loss, Placement placement, bool named
       fmt::format("Of the {} ms that TP={} loses against ideal (TP={} as base) at {}{}, {}.",
                   figure_text(loss.total_ms), loss.row->tp, loss.base->tp, workload_text(loss.row->workload),
                   named ? fmt::format(" and {} placement", name_of(placement)) : "", shares_text(loss));
+  if (loss.unexplained <= -kLeastNamed) {
+    text += fmt::format(" The parts together come to {:.0f} % more than that loss.", -loss.unexplained * 100);
+  }
   for (const auto& [part, share] : loss.shares) {
     if (share < kLeastNamed) break;  // the largest come first
     if (const std::string seen = seen_in_ranks(loss, part); !seen.empty()) text += fmt::format(" {}", seen);

@@ -11,6 +11,9 @@
 namespace shardscope::runtime {
 namespace {
 
+/// Alone it would give back the speed-up that another sentence has just told of.
+constexpr const char* kFewerRanks = "fewer ranks, with replicas beside each other";
+
 /// A figure of each rank but `rank`; there is at least one.
 template <typename Figure>
 auto of_others(const PointResult& row, int rank, const Figure& figure) {
@@ -79,13 +82,15 @@ std::string apart(const PointResult& row, const RankFigures& late) {
   return fmt::format("{}", fmt::join(why, ", and "));
 }
 
+/// Where no rank is named: that there is none only if the least wait is not far below the next one.
 std::string waits_of_all(const PointResult& row) {
-  const auto wait = [](const RankFigures& figures) { return (*figures.attribution)[Part::kAllreduceWait]; };
-  const auto [least, most] =
-      std::minmax_element(row.ranks.begin(), row.ranks.end(),
-                          [&](const RankFigures& a, const RankFigures& b) { return wait(a) < wait(b); });
-  return fmt::format("No one rank is late all the time: they wait {} to {} ms of a step.", figure_text(wait(*least)),
-                     figure_text(wait(*most)));
+  std::vector<double> waits_ms;
+  for (const RankFigures& figures : row.ranks) waits_ms.push_back((*figures.attribution)[Part::kAllreduceWait]);
+  std::sort(waits_ms.begin(), waits_ms.end());
+  const bool in_turn = waits_ms.size() > 1 && waits_ms[0] >= kWaitsMuchLess * waits_ms[1];
+  return fmt::format("{} {} to {} ms of a step.",
+                     in_turn ? "No one rank is late all the time: they wait" : "The ranks wait",
+                     figure_text(waits_ms.front()), figure_text(waits_ms.back()));
 }
 
 /// Which rank is waited for, and what sets it apart.
@@ -169,8 +174,7 @@ bool best_placement_unknown(const PointResult& row, const std::vector<PointResul
 }
 
 std::string transfer_remedy(const PointResult& row, const std::vector<PointResult>& points) {
-  std::vector<std::string> ways = {"fewer ranks, with replicas beside each other",
-                                   "a larger batch, which sums more tokens at once"};
+  std::vector<std::string> ways = {kFewerRanks, "a larger batch, which sums more tokens at once"};
   if (std::string other = other_ways(row); !other.empty()) ways.push_back(std::move(other));
   if (best_placement_unknown(row, points)) {
     ways.emplace_back("devices that are joined better (--placement best,worst shows what that is worth)");
@@ -187,9 +191,11 @@ bool on_device(const PointResult& row) {
 
 std::string gaps_remedy(const PointResult& row) {
   if (on_device(row) && !row.sum_choices.graphs) return "captured graphs (--graphs on) launch a step at once.";
-  std::string text = on_device(row)
-                         ? "its operations do not follow each other closely: fewer ranks leave each more to do."
-                         : "the threads of a rank meet between operations: fewer of them (--threads), or fewer ranks.";
+  std::string text =
+      on_device(row)
+          ? fmt::format("its operations do not follow each other closely: {}, leave each more to do.", kFewerRanks)
+          : fmt::format("the threads of a rank meet between operations: fewer of them (--threads), or {}.",
+                        kFewerRanks);
   if (row.disturbance.waited_share.value_or(0) > kWaitedWarning) {
     text += fmt::format(" Threads waited {:.0f} % of the time for a core, too: less other work on this host.",
                         *row.disturbance.waited_share * 100);
@@ -206,18 +212,19 @@ std::string remedy_text(Part part, const PointResult& row, const std::vector<Poi
       return "what can take less of it: even shards (a degree that divides heads and FFN), equal devices, and nothing "
              "else to do for any rank's cores (doctor).";
     case Part::kMatrixLoss:
-      return "the shards' products are too small to read memory at full speed: a larger batch, or fewer ranks.";
+      return fmt::format("the shards' products are too small to read memory at full speed: a larger batch, or {}.",
+                         kFewerRanks);
     case Part::kElementwise:
-      return "every rank does them whole: a larger batch, or fewer ranks.";
+      return fmt::format("every rank does them whole: a larger batch, or {}.", kFewerRanks);
     case Part::kAttention:
-      return fmt::format("what can take less of it: a shorter context, {}or fewer ranks.",
-                         on_device(row) ? "a smaller type of the KV cache (--kv-dtype), " : "");
+      return fmt::format("what can take less of it: a shorter context, or {}.", kFewerRanks);
     case Part::kHeadAndSampling:
-      return "every token needs the ranks' candidates: a larger batch, or fewer ranks.";
+      return fmt::format("every token needs the ranks' candidates: a larger batch, or {}.", kFewerRanks);
     case Part::kGaps:
       return gaps_remedy(row);
     case Part::kIdealMemory:
-      return "what can take less of it: fewer ranks, ranks that share no memory, or fewer bytes (a quantised model).";
+      return fmt::format("what can take less of it: ranks that share no memory; fewer bytes (a quantised model); {}.",
+                         kFewerRanks);
     case Part::kResidual:
       return "";
   }
@@ -254,7 +261,7 @@ std::string seen_in_ranks(const ShownLoss& loss, Part part) {
 std::string remedy_of(Part part, const std::vector<ShownLoss>& losses, const std::vector<PointResult>& points) {
   const std::string text = remedy_text(part, *losses.front().row, points);
   if (text.empty()) return "";
-  return fmt::format("Where {} weighs most ({}): {}", loss_words(part), rows_text(losses), text);
+  return fmt::format("Where most is lost to {} ({}): {}", loss_words(part), rows_text(losses), text);
 }
 
 }  // namespace shardscope::runtime

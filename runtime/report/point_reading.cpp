@@ -221,9 +221,12 @@ void check_derived(const Field& point, const PointResult& read) {
 /// A rehearsed row has the rank that ran, and no other row has one that stands for many.
 void check_rehearsal(const Field& field, const PointResult& point) {
   const bool told = point.kind == FigureKind::kRehearsed;
-  if (told && !point.rehearsal) field["rehearsal"].refuse("a rehearsed result tells what stands behind it");
+  const bool ran = point.status != PointStatus::kOutOfMemory;
+  if (told && ran && !point.rehearsal) field["rehearsal"].refuse("a rehearsed result tells what stands behind it");
   if (!point.rehearsal) return;
   if (!told && point.kind != FigureKind::kEmulated) field["kind"].refuse("a rehearsal is no measurement of a group");
+  if (point.group.replicas > 1) field["replicas"].refuse("a rehearsal has no replicas");
+  if (point.rehearsal->rank >= point.tp) field["rehearsal"].refuse("a rank that the group does not have");
   const bool measured = !point.ranks.empty();
   if (measured && (point.ranks.size() > 1 || point.ranks.front().rank != point.rehearsal->rank)) {
     field["ranks"].refuse("of a rehearsed result only the rank that ran has figures");

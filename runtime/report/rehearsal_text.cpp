@@ -21,9 +21,9 @@ std::string rehearsal_lines(const std::vector<PointResult>& points) {
   }
   if (!any) return "";
   std::string text =
-      wrapped(fmt::format("rehearsed, not measured: one rank stood for all of a degree; stated error of TPOT "
-                          "at most {:.0f} %",
-                          error * 100));
+      wrapped(fmt::format("rehearsed, not measured: one rank stood for all of a degree; stated error of {} at "
+                          "most {:.0f} %",
+                          compute_only.empty() ? "TPOT" : "computing", error * 100));
   if (!compute_only.empty()) {
     text += wrapped(fmt::format("TP {}: compute only, the collectives' times are unknown and left out",
                                 fmt::join(compute_only, ", ")));

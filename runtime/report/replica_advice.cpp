@@ -54,20 +54,23 @@ struct Replicas {
   ByBatch rows;
 };
 
-/// Where they win: at each batch from the first on that both ran, and by how much at the last.
+/// Where they win: at each of their batches from one to another that can be judged, and by how much at the last.
 struct Win {
   const Replicas* replicas = nullptr;
   int64_t from_batch = 0;
-  int64_t at_batch = 0;
+  int64_t at_batch = 0;     // the largest of the judged ones
   int64_t rival_batch = 0;  // of the large group's row
   double factor = 0;        // tokens per second against that row's
 };
 
-const PointResult* best_row(const ByBatch& rows, int64_t least, int64_t most) {
-  const PointResult* best = nullptr;
-  for (const auto& [batch, row] : rows) {
-    if (batch < least || batch > most) continue;
-    if (best == nullptr || tokens_per_s(*row) > tokens_per_s(*best)) best = row;
+/// The best that the large group makes of so many requests, up to its next batch that holds them all; null: it was
+/// given none so large, and what it would make of them is not known.
+const PointResult* rival_for(int64_t requests, const ByBatch& large) {
+  const auto holds_all = large.lower_bound(requests);
+  if (holds_all == large.end()) return nullptr;
+  const PointResult* best = holds_all->second;
+  for (auto entry = large.begin(); entry != holds_all; ++entry) {
+    if (tokens_per_s(*entry->second) > tokens_per_s(*best)) best = entry->second;
   }
   return best;
 }
@@ -77,14 +80,14 @@ std::optional<Win> win_of(const Replicas& replicas, const ByBatch& large) {
   std::optional<Win> win;
   for (auto entry = replicas.rows.rbegin(); entry != replicas.rows.rend(); ++entry) {
     const auto& [batch, row] = *entry;
-    if (large.count(batch) == 0) continue;
-    const PointResult& rival = *best_row(large, batch, batch * replicas.count);
-    if (is_resumed(*row) != is_resumed(rival) || !surely_more(*row, times, rival)) break;
+    const PointResult* rival = rival_for(batch * replicas.count, large);
+    if (rival == nullptr) continue;
+    if (is_resumed(*row) != is_resumed(*rival) || !surely_more(*row, times, *rival)) break;
     if (!win) {
       win = Win{.replicas = &replicas,
                 .at_batch = batch,
-                .rival_batch = rival.workload.batch,
-                .factor = tokens_per_s(*row) * times / tokens_per_s(rival)};
+                .rival_batch = rival->workload.batch,
+                .factor = tokens_per_s(*row) * times / tokens_per_s(*rival)};
     }
     win->from_batch = batch;
   }
@@ -133,11 +136,14 @@ std::string replica_sentence(const Rows& rows, const std::string& where) {
   }
   if (!best) return "";
   const Replicas& replicas = *best->replicas;
+  const std::string batches = best->from_batch == best->at_batch
+                                  ? fmt::format("batch {}", best->at_batch)
+                                  : fmt::format("batch {} to {}", best->from_batch, best->at_batch);
   return fmt::format(
-      "{} replicas at TP={} {} more tokens per second than TP={} from batch {} each on{} ({:.2f}x at batch {} each, "
-      "against batch {}){}.",
-      replicas.count, replicas.tp, replicas.measured ? "give" : "would give", devices, best->from_batch, where,
-      best->factor, best->at_batch, best->rival_batch,
+      "{} replicas at TP={} {} more tokens per second than TP={} at {} each{} ({:.2f}x at batch {} each, against batch "
+      "{}){}.",
+      replicas.count, replicas.tp, replicas.measured ? "give" : "would give", devices, batches, where, best->factor,
+      best->at_batch, best->rival_batch,
       replicas.measured ? ", measured at once" : ", if replicas do not disturb each other (measure with --replicas)");
 }
 

@@ -9,9 +9,10 @@
 namespace shardscope::runtime {
 
 /// Per pair of lengths and placement: whether replicas of a smaller degree on the devices of the largest give more
-/// tokens per second than that does, by more than their noise, and from which batch on. Of replicas that worked at once
+/// tokens per second than that does, by more than their noise, and at which batches. Of replicas that worked at once
 /// where those were measured (--replicas), else what a lone group would make of it, with that doubt. The large group is
-/// given its best batch up to that of all replicas together.
+/// given its best batch up to one that holds the requests of all replicas together; of batches beyond its largest
+/// nothing is said.
 std::vector<std::string> replica_advice(const std::vector<PointResult>& points);
 
 }  // namespace shardscope::runtime

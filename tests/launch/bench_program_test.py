@@ -267,7 +267,7 @@ class Resume(BenchRuns):
         self.file.write_text(json.dumps(report))
         done = self.ok(["scale", *TINY, "--tp", "1,2", "--resume", self.file], 3)
         self.assertIn("1 of 2 points are taken over", text(done.stderr))
-        self.assertRegex(text(done.stderr), "warning: 1 point of .* left out: --placement has no group on its devices")
+        self.assertRegex(text(done.stderr), "warning: 1 point of .* left out: no group of this run .--placement, --replicas. is on its devices")
 
     def test_what_was_measured_otherwise_is_refused(self):
         self.take_apart({1})

@@ -81,6 +81,11 @@ class CompareReports(WithFolder):
         document = self.compared(a, b, "--force")
         self.assertTrue(document["incomparable"])
         self.assertEqual(document["differences"][0]["effect"], "Not the same work.")
+        work = {one["what"]: one["values"] for one in document["differences"] if one["effect"] == "Not the same work."}
+        self.assertEqual(work["workload.points[0].batch"], ["1", "2"])
+        self.assertEqual(work["workload.seed"], ["0", "3"])
+        for values in work.values():
+            self.assertNotEqual(values[0], values[1])
         self.assertIn("did not measure the same work", document["summary"])
         self.assertEqual(document["points"], [])
         self.assertEqual([one["report"] for one in document["lone_points"]], [0, 1])

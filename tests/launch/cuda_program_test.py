@@ -102,6 +102,17 @@ class Logits(unittest.TestCase):
 
 
 class Reports(unittest.TestCase):
+    def check_attribution(self, results):
+        """Kernels noted their times on each device; on stand-ins they mean nothing, but they are whole."""
+        for row in results:
+            self.assertAlmostEqual(sum(row["attribution"].values()), row["tpot_ms"]["p50"], delta=1e-6 * row["tpot_ms"]["p50"])
+            for rank in row["ranks"]:
+                parts = rank["attribution"]
+                self.assertGreater(parts["head_and_sampling"] + parts["ideal_memory"], 0)
+                if row["tp"] > 1:
+                    self.assertGreater(parts["allreduce_transfer"] + parts["allreduce_wait"], 0)
+            self.assertIsNotNone(row["loss"])
+
     def test_scale_runs_from_the_command_line_to_a_report(self):
         with tempfile.TemporaryDirectory() as folder:
             name = pathlib.Path(folder) / "report.json"
@@ -113,6 +124,7 @@ class Reports(unittest.TestCase):
         self.assertEqual([(r["kind"], r["tp"]) for r in report["results"]],
                          [("emulated", tp) for tp in (1, 2, 3, 4)])
         self.check_choices(report["results"])
+        self.check_attribution(report["results"])
         self.assertEqual([r["mbu"] for r in report["results"]], [None] * 4)  # of what nobody measured
         devices = report["environment"]["devices"]
         self.assertEqual([d["rank"] for d in devices], [0, 1, 2, 3])

@@ -126,6 +126,7 @@
       choosers: choices.length > 1 ? [{...chooser, options: choices}] : [],
       draw: (index = choices[0].value) => {
         const rows = against(index).filter((point) => point.explained_ms);
+        const unknown = parts.filter(([name]) => rows.some((row) => !Page.known(row.explained_ms[name])));
         return {
           config: Plots.bars({
             categories: rows.map(nameOf),
@@ -139,6 +140,9 @@
           table: Page.table(
               [{name: "point"}, {name: "change", unit: "ms"}, ...parts.map(([, words]) => ({name: words, unit: "ms"}))],
               rows.map((row) => [nameOf(row), row.difference_ms, ...parts.map(([name]) => row.explained_ms[name])])),
+          note: unknown.length > 0 ?
+              `Not known, and not in the bars: ${unknown.map(([, words]) => words).join(", ")}.` :
+              null,
           label: "stacked parts of the difference between two reports"
         };
       }
@@ -149,10 +153,10 @@
     if (comparison.lone_points.length === 0) return;
     const section = Page.section("lone", "Points that one report lacks");
     section.append(Page.table(
-        ["TP", "batch", "placement", "prompt", "output", "in", "not in"].map((name) => ({name})),
+        ["TP", "replicas", "batch", "placement", "prompt", "output", "in", "not in"].map((name) => ({name})),
         comparison.lone_points.map(
             (one) =>
-                [one.tp, one.batch, one.placements.join("/"), one.prompt_tokens, one.output_tokens,
+                [one.tp, one.replicas, one.batch, one.placements.join("/"), one.prompt_tokens, one.output_tokens,
                  reportName(one.report), reportName(one.lacks)])));
   }
 

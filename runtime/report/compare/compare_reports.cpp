@@ -13,7 +13,7 @@ bool same_point(const PointResult& a, const PointResult& b) {
   if (a.tp != b.tp || a.group.replicas != b.group.replicas || !(a.workload == b.workload) || a.kind != b.kind)
     return false;
   return std::any_of(topology::kPlacements.begin(), topology::kPlacements.end(), [&](topology::Placement placement) {
-    return a.group.stands_for(placement) && b.group.stands_for(placement);
+    return was_asked(a.group, placement) && was_asked(b.group, placement);
   });
 }
 
@@ -81,7 +81,10 @@ std::string sentences_on(const ReportComparison& comparison, const std::vector<R
   std::string text =
       fmt::format("{}: of {} point{} {}.", who, pairs.size(), pairs.size() == 1 ? "" : "s", fmt::join(parts, ", "));
   if (const ComparedPoint* most = largest(pairs)) {
-    text += fmt::format(" Most at TP={}, {}: {}.", most->first->tp, workload_text(most->first->workload), most->words);
+    const int replicas = most->first->group.replicas;
+    text += fmt::format(" Most at TP={}{}, {}: {}.", most->first->tp,
+                        replicas > 1 ? fmt::format(" x {} replicas", replicas) : "",
+                        workload_text(most->first->workload), most->words);
   }
   return text;
 }
@@ -114,6 +117,10 @@ std::string summary_of(const ReportComparison& comparison, const std::vector<Rea
 }
 
 }  // namespace
+
+bool was_asked(const topology::PlacedGroup& group, topology::Placement placement) {
+  return group.placement == placement || std::find(group.also.begin(), group.also.end(), placement) != group.also.end();
+}
 
 ReportComparison compare_reports(const std::vector<ReadReport>& reports) {
   ReportComparison comparison{.incomparable = incomparable_facts(reports)};

@@ -27,6 +27,9 @@ struct ReportComparison {
   std::string summary;  // a paragraph: which is faster, by how much, and what explains it
 };
 
+/// Whether the group, alone or the first of replicas, was asked for by that placement.
+bool was_asked(const topology::PlacedGroup& group, topology::Placement placement);
+
 /// Two or more reports. Points are paired by degree, replicas, placement, workload and kind.
 ReportComparison compare_reports(const std::vector<ReadReport>& reports);
 

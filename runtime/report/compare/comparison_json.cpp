@@ -26,7 +26,7 @@ Json report_facts(const ReadReport& report) {
 Json place_json(const PointResult& point) {
   Json placements = Json::array();
   for (const topology::Placement placement : topology::kPlacements) {
-    if (point.group.stands_for(placement)) placements.push_back(name_of(placement));
+    if (was_asked(point.group, placement)) placements.push_back(name_of(placement));
   }
   return {{"kind", kind_name(point.kind)},
           {"tp", point.tp},
@@ -42,10 +42,13 @@ Json bounds_json(const std::optional<ClosedInterval>& bounds) {
   return Json::array({bounds->low, bounds->high});
 }
 
-Json parts_or_null(const std::optional<Parts>& parts) {
-  if (!parts) return nullptr;
+/// Null where it is not explained; so is a part that neither row knows.
+Json explained_json(const ComparedPoint& pair) {
+  if (!pair.explained) return nullptr;
   Json document = Json::object();
-  for (const Part part : kParts) document[std::string(name_of(part))] = (*parts)[part];
+  for (const Part part : kParts) {
+    document[std::string(name_of(part))] = pair.first->knows(part) ? Json((*pair.explained)[part]) : Json(nullptr);
+  }
   return document;
 }
 
@@ -60,7 +63,7 @@ Json pair_json(const ComparedPoint& pair) {
   document["ratio_range"] = bounds_json(pair.ratio_bounds);
   document["verdict"] = name_of(pair.verdict);
   document["reason"] = text_or_null(pair.reason);
-  document["explained_ms"] = parts_or_null(pair.explained);
+  document["explained_ms"] = explained_json(pair);
   document["words"] = text_or_null(pair.words);
   return document;
 }

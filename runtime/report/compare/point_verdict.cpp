@@ -30,12 +30,21 @@ std::string thin_evidence(const PointResult& point) {
   const bool around = interval && interval->low > 0 && interval->low <= median && interval->high >= median &&
                       std::isfinite(interval->high);
   if (!around) return "its median has no closed interval";
-  if (is_resumed(point)) return "an earlier run measured it";
   return "";
+}
+
+/// Whether the TPOTs hold the collectives of both, or of neither.
+bool know_alike(const PointResult& first, const PointResult& other) {
+  return std::all_of(kParts.begin(), kParts.end(),
+                     [&](const Part part) { return first.knows(part) == other.knows(part); });
 }
 
 /// Why the pair bears no verdict; empty: it does.
 std::string thin_evidence(const PointResult& first, const PointResult& other) {
+  if (!know_alike(first, other)) {
+    return fmt::format("the {}'s TPOT leaves out collectives, of which nothing is known",
+                       first.knows(Part::kAllreduceTransfer) ? "other" : "first");
+  }
   const std::string here = thin_evidence(first);
   const std::string there = thin_evidence(other);
   if (!here.empty() && here == there) return fmt::format("both: {}", here);
@@ -168,7 +177,7 @@ ComparedPoint compare_points(const PointResult& first, const PointResult& other,
     const std::optional<ClosedInterval> a = tpot_interval(first);
     const std::optional<ClosedInterval> b = tpot_interval(other);
     if (a && b && a->low > 0 && a->high > 0) pair.ratio_bounds = ClosedInterval{b->low / a->high, b->high / a->low};
-    if (first.attribution && other.attribution) {
+    if (first.attribution && other.attribution && know_alike(first, other)) {
       pair.explained.emplace();
       for (const Part part : kParts) (*pair.explained)[part] = (*other.attribution)[part] - (*first.attribution)[part];
     }

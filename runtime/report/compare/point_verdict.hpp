@@ -33,7 +33,8 @@ struct ComparedPoint {
   std::optional<ClosedInterval> ratio_bounds;  // that their noise leaves
   PointVerdict verdict = PointVerdict::kUnclear;
   std::string reason;                   // why it is unclear; empty else
-  std::optional<Parts> explained;       // parts of the other - of the first: they sum to the difference of TPOT
+  std::optional<Parts> explained;       // parts of the other - of the first: they sum to the difference of TPOT. Only
+                                        // where both rows know the same parts, or neither does
   std::optional<double> difference_ms;  // TPOT of the other - of the first
   std::string words;                    // "+1.20 ms: 80 % waiting for rank 1"; empty where nothing can be said
 };

@@ -122,17 +122,19 @@ Aspect at(std::string what, const Path& path, std::string effect) {
   return {std::move(what), [path](const Json& document) { return text_at(document, path); }, std::move(effect)};
 }
 
+bool all_same(const std::vector<std::string>& texts) {
+  return std::all_of(texts.begin(), texts.end(), [&](const auto& text) { return text == texts[0]; });
+}
+
 /// Appends the aspect where it differs. told: its effect is worth a line.
 void add(std::vector<Difference>& out, const Aspect& aspect, const std::vector<ReadReport>& reports, bool told) {
   Difference difference{.what = aspect.what, .values = {}, .effect = aspect.effect, .weight = told ? 1.0 : 0.0};
   for (const ReadReport& report : reports)
     difference.values.push_back(aspect.value(report.document).value_or(kNotTold));
-  const std::vector<std::string>& values = difference.values;
-  const bool same = std::all_of(values.begin(), values.end(), [&](const auto& value) { return value == values[0]; });
-  if (!same) out.push_back(std::move(difference));
+  if (!all_same(difference.values)) out.push_back(std::move(difference));
 }
 
-/// The work itself, field by field: what comparable_facts hold.
+/// The work itself, field by field: what comparable_facts hold. Lists of different lengths are one field.
 void add_facts(std::vector<Difference>& out, const std::string& path, const std::vector<const Json*>& values) {
   const auto all = [&](auto holds) { return std::all_of(values.begin(), values.end(), holds); };
   if (all([&](const Json* value) { return *value == *values[0]; })) return;
@@ -151,11 +153,23 @@ void add_facts(std::vector<Difference>& out, const std::string& path, const std:
     }
     return;
   }
+  if (all([&](const Json* value) { return value->is_array() && value->size() == values[0]->size(); })) {
+    for (size_t i = 0; i < values[0]->size(); ++i) {
+      std::vector<const Json*> inner;
+      for (const Json* value : values) inner.push_back(&(*value)[i]);
+      add_facts(out, fmt::format("{}[{}]", path, i), inner);
+    }
+    return;
+  }
   Difference difference{.what = printable(path), .values = {}, .effect = "Not the same work.", .weight = 1};
   for (const Json* value : values) {
     difference.values.push_back(value->is_array()
                                     ? fmt::format("{} value{}", value->size(), value->size() == 1 ? "" : "s")
                                     : text_of(*value).value_or("none"));
+  }
+  if (all_same(difference.values)) {
+    // Figures that rounding makes one: all their digits.
+    for (size_t i = 0; i < values.size(); ++i) difference.values[i] = printable(values[i]->dump());
   }
   out.push_back(std::move(difference));
 }

@@ -21,15 +21,59 @@ std::optional<topology::Topology> topology_from(const Json& document, const std:
   return topology::topology_of_json(nlohmann::json(document), fmt::format("{}: topology", file));
 }
 
+/// Reads a document up to its schema, without keeping what stands before it.
+struct SchemaFinder : nlohmann::json_sax<nlohmann::json> {
+  std::string schema;
+  bool broken = false;  // before a schema was found
+
+  bool null() override { return passed(); }
+  bool boolean(bool /*value*/) override { return passed(); }
+  bool number_integer(number_integer_t /*value*/) override { return passed(); }
+  bool number_unsigned(number_unsigned_t /*value*/) override { return passed(); }
+  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return passed(); }
+  bool binary(binary_t& /*value*/) override { return passed(); }
+  bool string(string_t& value) override {
+    if (at_schema_) schema = value;
+    return passed();
+  }
+  bool start_object(size_t /*size*/) override { return opened(); }
+  bool start_array(size_t /*size*/) override { return opened(); }
+  bool end_object() override { return closed(); }
+  bool end_array() override { return closed(); }
+  bool key(string_t& name) override {
+    at_schema_ = depth_ == 1 && name == "schema";
+    return true;
+  }
+  bool parse_error(size_t /*at*/, const std::string& /*token*/, const nlohmann::json::exception& /*error*/) override {
+    broken = true;
+    return false;
+  }
+
+ private:
+  /// Goes on unless this was the schema.
+  bool passed() const { return !at_schema_; }
+  bool opened() {
+    ++depth_;
+    return passed();
+  }
+  bool closed() {
+    --depth_;
+    return true;
+  }
+
+  size_t depth_ = 0;
+  bool at_schema_ = false;  // the next value is the schema
+};
+
 }  // namespace
 
 bool is_report(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos || text[first] != '{') return false;
-  const nlohmann::json document = nlohmann::json::parse(text, nullptr, false);
-  if (document.is_discarded()) return text.find(kAnyVersion) != std::string_view::npos;
-  const auto schema = document.find("schema");
-  return schema != document.end() && schema->is_string() && schema->get<std::string>().starts_with(kAnyVersion);
+  SchemaFinder finder;
+  nlohmann::json::sax_parse(text.begin(), text.end(), &finder);
+  if (finder.broken) return text.find(kAnyVersion) != std::string_view::npos;
+  return finder.schema.starts_with(kAnyVersion);
 }
 
 ReadReport read_report(std::string_view text, const std::string& file, const std::string& name) {

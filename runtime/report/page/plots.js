@@ -171,6 +171,8 @@ const Plots = (() => {
       });
     });
     const values = scale(y, [], colours);
+    const ends = series.flatMap((one) => one.whiskers || []).flatMap((pair) => pair || []).filter(Page.known);
+    if (ends.length > 0) values.suggestedMax = Math.max(...ends);
     values.stacked = stacked;
     if (stacked) {
       const [most, least] = stackEnds(series);

@@ -18,6 +18,8 @@ const Report = (() => {
   const ascending = (a, b) => a - b;
   const placementsOf = (row) => [row.placement, ...(row.placement_also || [])];
   const together = (row) => (row.replicas || 1) > 1;
+  /// "TP=2", "4 × TP=2" of replicas at once.
+  const groupOf = (row) => (together(row) ? `${row.replicas} × TP=${row.tp}` : `TP=${row.tp}`);
   const p50 = (row, name) => (row[name] ? row[name].p50 : null);
 
   function viewsOf() {
@@ -66,18 +68,15 @@ const Report = (() => {
   /// A chooser of rows, the last (the greatest degree at the smallest batch) first.
   function rowChooser(rows) {
     const sorted = [...rows].sort((a, b) => b.tp - a.tp || a.batch - b.batch);
-    return {label: "row", options: options(sorted, (row) => `TP=${row.tp}, batch ${row.batch}`)};
+    return {label: "row", options: options(sorted, (row) => `${groupOf(row)}, batch ${row.batch}`)};
   }
 
   /// Degrees, or where there is one alone, batches: what stands along an axis. {label, rows, nameOf(row)}.
   function axisOf(rows, batch) {
     const several = tpsOf(rows).length > 1 || batchesOf(rows).length === 1;
-    return several ? {
-      label: "tensor-parallel degree",
-      rows: rows.filter((row) => row.batch === batch),
-      nameOf: (row) => `TP=${row.tp}`
-    } :
-                     {label: "batch", rows, nameOf: (row) => `batch ${row.batch}`};
+    return several ?
+        {label: "tensor-parallel degree", rows: rows.filter((row) => row.batch === batch), nameOf: groupOf} :
+        {label: "batch", rows, nameOf: (row) => `batch ${row.batch}`};
   }
   /// The choosers that such an axis needs.
   const axisChoosers = (rows) => (tpsOf(rows).length > 1 || batchesOf(rows).length === 1 ? [batchChooser(rows)] : []);
@@ -131,6 +130,7 @@ const Report = (() => {
     doubtful,
     doubtNote,
     placementsOf,
+    groupOf,
     surelyFaster,
     surelyLoses,
     p50,

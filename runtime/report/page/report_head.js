@@ -23,12 +23,16 @@ Report.sections.push((view) => {
     return `${stored}, ${Page.bytes(model.bytes ? model.bytes.total : null)}`;
   }
 
+  /// Whether times leave out collectives, since nothing is known of theirs.
+  const computeOnly = (rehearsal) => rehearsal && rehearsal.step_collectives_ms === null;
+
   function banners() {
     const kinds = Report.unique(results.map((row) => row.kind));
     const share = () => (kinds.length > 1 ? "Some figures are" : "All figures are");
     const rehearsals = results.map((row) => row.rehearsal).filter(Boolean);
     const worst = Math.max(...rehearsals.map((one) => one.stated_error || 0));
-    const errors = worst > 0 ? ` The stated error of TPOT is at most ${Page.percent(worst)}.` : "";
+    const stated = rehearsals.some(computeOnly) ? "computing" : "TPOT";
+    const errors = worst > 0 ? ` The stated error of ${stated} is at most ${Page.percent(worst)}.` : "";
     const lines = [];
     if (kinds.includes("emulated"))
       lines.push(["emulated", "The devices are stand-ins of the tests: times say nothing about any machine."]);
@@ -55,13 +59,14 @@ Report.sections.push((view) => {
 
   /// The row with the best figure, as a tile.
   function tile(name, value, better, text, suffix = () => "") {
+    const kind = (row) =>
+        (view.kind === "measured" ? "" : `, ${view.kind}${computeOnly(row.rehearsal) ? ", compute only" : ""}`);
     const rows = Report.having(view, value).filter((row) => row.status === "ok");
     if (rows.length === 0) return null;
     const best = rows.reduce((a, b) => (better(value(b), value(a)) ? b : a));
     return el(
         "div", {class: "tile"}, el("span", {}, name), el("b", {}, text(value(best))),
-        el("span", {},
-           `TP=${best.tp}, batch ${best.batch}${suffix(best)}${view.kind === "measured" ? "" : `, ${view.kind}`}`));
+        el("span", {}, `${Report.groupOf(best)}, batch ${best.batch}${suffix(best)}${kind(best)}`));
   }
 
   const less = (a, b) => a < b;

@@ -19,14 +19,16 @@ Report.sections.push((view) => {
     const node =
         el("div", {"data-min": min, "data-max": max}, el("b", {"data-value": mean}, Page.percent(mean)),
            differ ? el("span", {}, `${Page.percent(min).replace(" %", "")} to ${Page.percent(max)}`) : null);
-    return {value: node, heat: mean, title: row.status === "ok" ? null : row.status};
+    if (row.status === "ok") return {value: node, heat: mean};
+    node.append(el("span", {}, row.status.replaceAll("_", " ")));
+    return {value: node, class: "bad"};
   }
 
   function heatMap(name) {
     const head = el("tr", {}, el("td", {}), batches.map((batch) => el("th", {scope: "col"}, `batch ${batch}`)));
     const body = tps.map((tp) => el("tr", {}, el("th", {scope: "row"}, `TP=${tp}`), batches.map((batch) => {
-                           const {value, text, heat, class: css, title} = heatCell(Report.at(rows, tp, batch), name);
-                           const cell = el("td", {class: css, title}, value === null ? text : value);
+                           const {value, text, heat, class: css} = heatCell(Report.at(rows, tp, batch), name);
+                           const cell = el("td", {class: css}, value === null ? text : value);
                            if (known(heat))
                              cell.style.backgroundColor =
                                  `rgba(var(--heat), ${(0.06 + 0.5 * Math.min(1, heat)).toFixed(3)})`;
@@ -45,11 +47,10 @@ Report.sections.push((view) => {
               el("p", {class: "how"},
                  "A stronger colour is better: what share of the memory bandwidth the bytes of a decode step take, " +
                      "mean over the ranks, and below it the least and the most of them where they differ. Over " +
-                     "100 % the " +
-                     "caches help.")),
+                     "100 % the row is invalid: a wrong peak, wrong bytes, or a cache.")),
            el("div", {class: "choosers"},
               Page.chooser(
-                  "", Report.options(measures, ([name, words]) => `${name}: ${words}`),
+                  "measure", Report.options(measures, ([name, words]) => `${name}: ${words}`),
                   ([name]) => holder.replaceChildren(heatMap(name)))),
            holder));
     if (!measures.some(([name]) => name === "mbu"))
@@ -63,10 +64,12 @@ Report.sections.push((view) => {
                  "no row has a TPOT and a read bandwidth."));
   }
 
-  // Roofline of the weights' products: 2 operations a parameter and sequence, over the bytes a rank moves.
+  // Roofline of the weights' products: 2 operations a parameter and sequence, over the bytes a rank moves. A table of
+  // embeddings that is not the head, too, is in no product.
   const mean = (values) => values.reduce((total, value) => total + value, 0) / values.length;
   const moved = (rank) => rank.bytes_per_step.weights + rank.bytes_per_step.kv_read + rank.bytes_per_step.kv_write;
-  const parameters = Report.report.model ? Report.report.model.parameters : null;
+  const model = Report.report.model || {};
+  const parameters = model.parameters - (model.tied_embeddings ? 0 : model.vocab * model.hidden);
   const points = rows.filter(
                          (row) => known(Report.p50(row, "tpot_ms")) && row.ranks.length > 0 && !row.cache_resident &&
                              row.mbu_achievable && parameters > 0)
@@ -147,7 +150,8 @@ Report.sections.push((view) => {
                 ],
                 points.map(({row, x, y, rate, achievable}) => [row.tp, row.batch, x, y, rate, achievable]), {heads: 2}),
         note: "Numbers at marks: batch. Operations: 2 a parameter and sequence, divided by the degree " +
-            "(attention's own are left out); bytes: weights and KV of a step, mean of the ranks."
+            "(attention's own are left out, and so is a table of embeddings that is not the head); bytes: weights " +
+            "and KV of a step, mean of the ranks."
       };
     }
   }));

@@ -137,24 +137,37 @@ Report.sections.push((view) => {
       (row) => row.prompt_tokens === view.prompt && row.output_tokens === view.output && row.kind === view.kind &&
           (row.replicas || 1) === 1 && known(tpot(row)));
   const placements = Report.unique(all.flatMap(Report.placementsOf));
+  const devices = {
+    linear: "the first ranks' devices (linear)",
+    best: "those with the best links between them",
+    worst: "those with the worst"
+  };
   if (placements.length > 1) {
     section.append(Page.plot({
       title: "Placements",
-      how: "TPOT of the same degree on the devices with the best and with the worst links between them; equal " +
-          "bars are the same devices.",
+      how: `TPOT of the same degree on ${
+          placements.map((one) => devices[one] || one).join(", on ")}; equal bars are the same devices.`,
       choosers: [Report.batchChooser(all)],
       draw: (batch) => {
         const degrees = Report.tpsOf(all);
         const find = (tp, placement) =>
             all.find((row) => row.tp === tp && row.batch === batch && Report.placementsOf(row).includes(placement));
-        const values = (placement) => degrees.map((tp) => (find(tp, placement) ? tpot(find(tp, placement)) : null));
+        const each = (placement, of) => degrees.map((tp) => find(tp, placement)).map((row) => (row ? of(row) : null));
+        const values = (placement) => each(placement, tpot);
+        const shown = all.filter((row) => row.batch === batch);
         return {
           config: Plots.bars({
             categories: degrees.map((tp) => `TP=${tp}`),
             x: {label: "tensor-parallel degree"},
             y: {label: "TPOT p50 (ms)"},
-            series: placements.map((placement) => ({label: placement, values: values(placement)}))
+            series: placements.map((placement) => ({
+                                     label: placement,
+                                     values: values(placement),
+                                     whiskers: each(placement, (row) => [noise(row).low_ms, noise(row).high_ms]),
+                                     hollow: each(placement, Report.doubtful)
+                                   }))
           }),
+          note: `Whiskers: the 95 % interval of the median, both visits included. ${Report.doubtNote(shown)}`,
           table: Page.table(
               [{name: "TP"}, ...placements.map((placement) => ({name: placement, unit: "TPOT p50, ms"}))],
               degrees.map((tp, i) => [tp, ...placements.map((placement) => values(placement)[i])]))

@@ -40,10 +40,11 @@ Report.sections.push((view) => {
   } else if (rows.length > 0) {
     pair.append(Page.plot({
       title: "Throughput",
-      how: `Output tokens per second of one group of each degree at batch ${rows[0].batch}; more is better.`,
+      how: `Output tokens per second of ${view.together ? "all replicas" : "one group"} of each degree at batch ${
+          rows[0].batch}${view.together ? " each" : ""}; more is better.`,
       draw: () => ({
         config: Plots.bars({
-          categories: rows.map((row) => `TP=${row.tp}`),
+          categories: rows.map(Report.groupOf),
           x: {label: "tensor-parallel degree"},
           y: {label: "output tokens/s"},
           series: [{label: "tokens/s", values: rows.map(rate), hollow: rows.map(Report.doubtful)}],

@@ -122,6 +122,63 @@ TEST_CASE("compare_reports: points are paired by placement, rows that stand for 
   CHECK(comparison.lone[0].point->group.placement == Placement::kWorst);
 }
 
+TEST_CASE("compare_reports: replicas are paired with as many replicas, and never with one group") {
+  const auto rows = [](double ms, const std::vector<int>& counts) {
+    std::vector<PointResult> points;
+    for (const int replicas : counts) {
+      points.push_back(a_known_point(2, {.ideal = ms}));
+      points.back().group.replicas = replicas;
+    }
+    return points;
+  };
+  const std::vector<ReadReport> reports = {a_report("a", rows(10, {1, 2, 4})), a_report("b", rows(15, {1, 2, 3}))};
+  const ReportComparison comparison = compare_reports(reports);
+  REQUIRE(comparison.points.size() == 2);
+  CHECK(comparison.points[0].other->group.replicas == 1);
+  CHECK(comparison.points[1].first->group.replicas == 2);
+  CHECK(comparison.points[1].other->group.replicas == 2);
+  CHECK(comparison.points[1].verdict == PointVerdict::kSlower);
+  REQUIRE(comparison.lone.size() == 2);
+  const Json document = comparison_json(comparison, reports);
+  CHECK(document["points"][1]["replicas"] == 2);
+  CHECK(document["points"][1]["placements"] == Json({"linear"}));
+  CHECK(document["lone_points"][0]["replicas"] == 4);
+  CHECK(document["lone_points"][0]["placements"] == Json({"linear"}));
+  const std::vector<ReadReport> alone = {a_report("a", rows(10, {2})), a_report("b", rows(15, {2}))};
+  CHECK(contains(compare_reports(alone).summary, "Most at TP=2 x 2 replicas, batch 1 with 8 + 4 tokens: +5.00 ms"));
+}
+
+TEST_CASE("compare_reports: a transfer that neither rehearsal knows is no figure") {
+  const auto rehearsed = [](double ms) {
+    std::vector<PointResult> points = {a_known_point(2, {.ideal = ms})};
+    points[0].kind = FigureKind::kRehearsed;
+    points[0].rehearsal = Rehearsal{.collective_model = "none known: compute only"};
+    points[0].ranks.resize(1);
+    return points;
+  };
+  const std::vector<ReadReport> reports = {a_report("a", rehearsed(10)), a_report("b", rehearsed(15))};
+  const ReportComparison comparison = compare_reports(reports);
+  REQUIRE(comparison.points.size() == 1);
+  const Json document = comparison_json(comparison, reports);
+  const Json& explained = document["points"][0]["explained_ms"];
+  CHECK(explained["allreduce_transfer"].is_null());
+  CHECK(explained["ideal_memory"] == 5);
+  CHECK(contains(comparison_text(comparison, reports),
+                 "2       1   +5.00   5.00     0.000  0.000  0.000       n/a  0.000  0.000  0.000  0.000\n"));
+}
+
+TEST_CASE("report_differences: lists of one length value by value, and figures with the digits that tell them apart") {
+  std::vector<PointResult> other = two_degrees();
+  for (PointResult& point : other) point.workload.batch = 4;
+  const auto differences =
+      report_differences({a_report("a", two_degrees()), a_report("b", other, {.noise_bound = 0.02000001})});
+  REQUIRE(differences.size() == 2);
+  CHECK(differences[0].what == "workload.points[0].batch");
+  CHECK(differences[0].values == std::vector<std::string>{"1", "4"});
+  CHECK(differences[1].what == "protocol.noise_bound");
+  CHECK(differences[1].values == std::vector<std::string>{"0.02", "0.02000001"});
+}
+
 TEST_CASE("compare_reports: more than two are compared with the first") {
   const std::vector<ReadReport> reports = {a_report("a", two_degrees()), a_report("b", two_degrees(1.5)),
                                            a_report("c", {two_degrees()[0]})};

@@ -14,14 +14,18 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "report_page"))
 from browser import Browser  # noqa: E402
 
 WRITE_COMPARISONS = sys.argv.pop(1)
-NAMES = ("clouds", "three", "none")
+NAMES = ("clouds", "three", "rehearsed", "none")
 
-# Of each plot that is shown: its title, and of each series the values that are there, and the marks within the axes.
+# Of each plot that is shown: its title, and of each series the values that are there, the marks within the axes, and
+# the ends of whiskers in all and within the axes.
 PLOTS = """[...document.querySelectorAll("figure.plot .canvas")].filter((one) => !one.hidden).map((holder) => {
   const chart = Chart.getChart(holder.querySelector("canvas"));
   const {left, right, top, bottom} = chart.chartArea;
   return {title: holder.closest("figure").querySelector("h3").textContent, series: chart.data.datasets.map((set, i) => ({
     label: set.label,
+    ends: (set.whiskers || []).flatMap((pair) => pair || []).length,
+    ends_within: (set.whiskers || []).flatMap((pair) => pair || []).map(
+      (one) => chart.getDatasetMeta(i).yScale.getPixelForValue(one)).filter((y) => y >= top - 1 && y <= bottom + 1).length,
     values: set.data.filter((value) => Number.isFinite(value)),
     within: chart.getDatasetMeta(i).data.filter((mark, at) => Number.isFinite(set.data[at]) && mark.x >= left &&
       mark.x <= right && mark.y >= top - 1 && mark.y <= bottom + 1).length}))};
@@ -73,6 +77,8 @@ class Pages(unittest.TestCase):
                 self.assertEqual([series["values"] for series in times],
                                  [[row["tpot_ms"][at] for row in rows] for at in (0, 1)])
                 self.assertEqual([series["within"] for series in times], [len(rows)] * 2)
+                self.assertEqual([series["ends"] for series in times], [2 * len(rows)] * 2)
+                self.assertEqual([series["ends_within"] for series in times], [2 * len(rows)] * 2)
                 parts = plots["Parts of the difference"]
                 self.assertEqual(len(parts), 10)  # nine, and their sum
                 for series in parts:
@@ -90,6 +96,15 @@ class Pages(unittest.TestCase):
             self.assertIn(point["verdict"], found[0][6])
         for difference in document["differences"]:
             self.assertIn([difference["what"], *difference["values"], difference["effect"]], rows)
+
+    def test_what_neither_knows_is_no_figure(self):
+        page = self.open("rehearsed")
+        explained = self.document("rehearsed")["points"][0]["explained_ms"]
+        self.assertIsNone(explained["allreduce_transfer"])
+        parts = next(plot for plot in page.value(PLOTS) if plot["title"] == "Parts of the difference")["series"]
+        self.assertEqual([series["values"] for series in parts if series["label"] == "all-reduce transfer"], [[]])
+        self.assertIn("n/a", [cell for table in page.value(TABLES) for row in table for cell in row])
+        self.assertIn("Not known, and not in the bars: all-reduce transfer.", page.texts(".note"))
 
     def test_another_report_is_chosen(self):
         document = self.document("three")

@@ -1,5 +1,8 @@
 #include <random>
+#include <tuple>
+#include <utility>
 
+#include <fmt/format.h>
 #include <catch2/catch.hpp>
 
 #include "runtime/measure/verdicts.hpp"
@@ -100,10 +103,6 @@ TEST_CASE("compare_points: thin evidence is unclear, and says why") {
     bad.kind = FigureKind::kEmulated;
     reason = "the other: its figures are emulated";
   }
-  SECTION("resumed") {
-    mark_resumed(bad);
-    reason = "the other: an earlier run measured it";
-  }
   SECTION("no TPOT") {
     bad.tpot_ms = {};
     reason = "the other: it has no TPOT";
@@ -120,6 +119,28 @@ TEST_CASE("compare_points: thin evidence is unclear, and says why") {
   CHECK(compare_points(good, bad, 1, kBound).reason == reason);
   CHECK(compare_points(good, bad, 1, kBound).words.empty());
   CHECK(compare_points(bad, good, 1, kBound).verdict == PointVerdict::kUnclear);
+}
+
+TEST_CASE("compare_points: a row that an earlier run measured bears a verdict: reports are of several runs anyway") {
+  PointResult resumed = known_to(20, 19.9, 20.1);
+  mark_resumed(resumed);
+  CHECK(verdict_of(known_to(10, 9.9, 10.1), resumed) == PointVerdict::kSlower);
+  CHECK(verdict_of(resumed, known_to(10, 9.9, 10.1)) == PointVerdict::kFaster);
+}
+
+TEST_CASE("compare_points: no parts and no verdict where one TPOT alone leaves out collectives") {
+  const PointResult known = a_known_point(2, {.ideal = 6, .transfer = 1});
+  PointResult without = a_known_point(2, {.ideal = 6});
+  without.kind = FigureKind::kRehearsed;
+  without.rehearsal = Rehearsal{.collective_model = "none known: compute only"};
+  for (const auto& [first, other, which] :
+       {std::tuple(&known, &std::as_const(without), "other"), std::tuple(&std::as_const(without), &known, "first")}) {
+    const ComparedPoint pair = compare_points(*first, *other, 1, kBound);
+    CHECK(pair.verdict == PointVerdict::kUnclear);
+    CHECK(pair.reason == fmt::format("the {}'s TPOT leaves out collectives, of which nothing is known", which));
+    CHECK_FALSE(pair.explained);
+  }
+  CHECK(compare_points(without, without, 1, kBound).explained);
 }
 
 TEST_CASE("compare_points: what is not finite is no verdict") {

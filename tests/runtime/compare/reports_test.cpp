@@ -42,7 +42,10 @@ TEST_CASE("is_report: by the schema, whole or cut") {
   CHECK(is_report(text.substr(0, text.size() / 2)));
   CHECK(is_report(R"({"schema": "shardscope.report/2"})"));
   CHECK_FALSE(is_report(R"({"schema": "shardscope.topology/1"})"));
+  CHECK(is_report(R"({"a": {"schema": 5}, "b": [1.5, null, true, -1], "schema": "shardscope.report/1"})"));
   CHECK_FALSE(is_report(R"({"schema": 5})"));
+  CHECK_FALSE(is_report(R"({"schema": {"schema": "shardscope.report/1"}})"));
+  CHECK_FALSE(is_report(R"({"report": {"schema": "shardscope.report/1"}, "list": ["shardscope.report/1"]})"));
   CHECK_FALSE(is_report("[]"));
   CHECK_FALSE(is_report(""));
   CHECK_FALSE(is_report("        GPU0 GPU1\n GPU0 X NV12"));

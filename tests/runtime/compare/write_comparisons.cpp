@@ -33,6 +33,15 @@ std::vector<runtime::ReadReport> three_runs() {
           test::a_report("third", rows(1.5, false), {.threads = 2})};
 }
 
+/// A rehearsal of which no collectives are known.
+std::vector<runtime::PointResult> rehearsed(double ms) {
+  std::vector<runtime::PointResult> points = {a_known_point(2, {.ideal = ms})};
+  points[0].kind = runtime::FigureKind::kRehearsed;
+  points[0].rehearsal = runtime::Rehearsal{.collective_model = "none known: compute only"};
+  points[0].ranks.resize(1);
+  return points;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -48,6 +57,7 @@ int main(int argc, char** argv) {
   };
   write("clouds", test::two_clouds());
   write("three", three_runs());
+  write("rehearsed", {test::a_report("a", rehearsed(10)), test::a_report("b", rehearsed(15))});
   write("none", {test::a_report("a", {a_known_point(1, {.ideal = 10})}),
                  test::a_report("b", {a_known_point(2, {.ideal = 10})})});
   return 0;

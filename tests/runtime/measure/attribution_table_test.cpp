@@ -113,8 +113,8 @@ TEST_CASE("scale_table: where time goes stands below what must be known of the r
 
 TEST_CASE("rank_parts_line: one rank's parts") {
   const PointResult point = a_parted_point({{.ideal = 3, .matrices = 1}, {.ideal = 4}});
-  CHECK(rank_parts_line(point.ranks[0]) ==
+  CHECK(rank_parts_line(point, point.ranks[0]) ==
         "ideal 3.00, matrices 1.00, attn 0.000, small 0.000, transfer 0.000, wait 0.000, head 0.000, gaps 0.000, resid "
         "0.000 ms");
-  CHECK(rank_parts_line(RankFigures{}).empty());
+  CHECK(rank_parts_line(point, RankFigures{}).empty());
 }

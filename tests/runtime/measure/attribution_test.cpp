@@ -178,6 +178,16 @@ TEST_CASE("losses: against perfect scaling from the base, and they sum to what i
   CHECK(loss.sum() == Approx(*points[1].tpot_ms.p50 - *points[0].tpot_ms.p50 / 2));
   CHECK(loss[Part::kAllreduceTransfer] == Approx(5 * 500e-6));
 
+  for (const size_t one : {0, 1}) {
+    std::vector<PointResult> computed = points;
+    computed[one].rehearsal = Rehearsal{};  // without its collectives
+    set_losses(computed);
+    CHECK_FALSE(computed[1].loss);
+    computed[one].rehearsal->step_collectives_ms = 0.1;
+    set_losses(computed);
+    CHECK(computed[1].loss == points[1].loss);
+  }
+
   points[0].attribution.reset();
   set_losses(points);
   CHECK_FALSE(points[1].loss);  // nothing is known of the base

@@ -70,6 +70,24 @@ TEST_CASE("set_speedups: of the same placement, or of one group that stands for 
   CHECK_FALSE(points[2].tp_base);
 }
 
+TEST_CASE("set_speedups: none where the collectives are left out of one of the two times") {
+  std::vector<PointResult> points = {point_with(2, 1, 10), point_with(4, 1, 7), point_with(8, 1, 4)};
+  for (PointResult& point : points) point.rehearsal = Rehearsal{.step_collectives_ms = 0.5};
+  points[1].rehearsal->step_collectives_ms.reset();
+  set_speedups(points);
+  CHECK(points[1].tp_base == 2);
+  CHECK_FALSE(points[1].speedup);
+  CHECK_FALSE(points[1].efficiency);
+  CHECK(points[2].speedup == Approx(2.5));
+  points[0].rehearsal->step_collectives_ms.reset();
+  set_speedups(points);
+  for (const PointResult& point : points) {
+    CHECK(point.tp_base == 2);
+    CHECK_FALSE(point.speedup);
+    CHECK_FALSE(point.efficiency);
+  }
+}
+
 TEST_CASE("set_speedups: a base whose MBU is impossible is still the base") {
   std::vector<PointResult> points = {point_with(1, 1, 8, PointStatus::kInvalid), point_with(2, 1, 5)};
   set_speedups(points);

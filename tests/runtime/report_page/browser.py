@@ -35,7 +35,7 @@ class Browser:
     def __init__(self, timeout=60):
         program = find()
         if program is None:
-            raise RuntimeError("no Chromium found, what to do: apt-get install chromium-headless-shell")
+            raise RuntimeError("no Chromium found, what to do: apt-get install chromium")
         self.timeout = timeout
         self.folder = tempfile.TemporaryDirectory(prefix="shardscope-browser-", ignore_cleanup_errors=True)
         to_browser, self.write_end = os.pipe()

@@ -177,6 +177,19 @@ Json no_tpot_report() {
   return report_of(std::move(points), {.gpus = false});
 }
 
+Json replicas_report() {
+  Noise noise;
+  std::vector<PointResult> points;
+  const auto add = [&](int tp, int replicas) {
+    points.push_back(made_up_point(tp, {.batch = 4, .prompt_tokens = 64, .output_tokens = 16}, {}, noise));
+    points.back().group.replicas = replicas;
+    *points.back().throughput_tokens_per_s *= replicas;
+  };
+  for (const int tp : {1, 2, 4}) add(tp, 1);
+  for (const int tp : {1, 2}) add(tp, 4 / tp);
+  return report_of(std::move(points), {});
+}
+
 Json hostile_report() {
   Json report = big_report();
   const std::string attack =
@@ -206,7 +219,7 @@ Json hostile_report() {
 std::vector<std::pair<std::string, Json>> all_reports() {
   return {{"big", big_report()},         {"mixed", mixed_report()},           {"single", single_report()},
           {"batches", batches_report()}, {"nothing_ok", nothing_ok_report()}, {"empty", empty_report()},
-          {"no_tpot", no_tpot_report()}, {"hostile", hostile_report()}};
+          {"no_tpot", no_tpot_report()}, {"replicas", replicas_report()},     {"hostile", hostile_report()}};
 }
 
 std::string drawing_of(const Json& report) {

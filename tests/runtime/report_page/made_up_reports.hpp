@@ -24,6 +24,8 @@ runtime::Json nothing_ok_report();
 runtime::Json empty_report();
 /// One output token: no TPOT.
 runtime::Json no_tpot_report();
+/// Degrees 1, 2, 4 on four ranks, alone and as replicas at once.
+runtime::Json replicas_report();
 /// Every text of it is an attack on a page: "</script>", attributes, comments, line separators.
 runtime::Json hostile_report();
 

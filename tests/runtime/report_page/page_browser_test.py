@@ -14,10 +14,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from browser import Browser  # noqa: E402
 
 WRITE_PAGES = sys.argv.pop(1)
-NAMES = ("big", "mixed", "single", "batches", "nothing_ok", "empty", "no_tpot", "hostile")
+NAMES = ("big", "mixed", "single", "batches", "nothing_ok", "empty", "no_tpot", "replicas", "hostile")
 
-# What each plot shows: its title, and for each visible series how many values it has, how many marks lie within the
-# axes, and in how many of them the canvas has the series' colour near the mark.
+# What each plot shows: its title, and for each visible series how many values it has, how many marks and ends of
+# whiskers lie within the axes, and in how many of them the canvas has the series' colour near the mark.
 PLOTS = """(() => [...document.querySelectorAll("figure.plot .canvas")].filter((one) => !one.hidden).map((holder) => {
   const canvas = holder.querySelector("canvas");
   const chart = Chart.getChart(canvas);
@@ -44,11 +44,15 @@ PLOTS = """(() => [...document.querySelectorAll("figure.plot .canvas")].filter((
     const value = (one) => (one !== null && typeof one === "object" ? one.y : one);
     const marks = chart.getDatasetMeta(index).data.filter((_, i) => Number.isFinite(value(dataset.data[i])));
     const within = marks.filter(({x, y}) => x >= left - 1 && x <= right + 1 && y >= top - 1 && y <= bottom + 1);
+    const ends = (dataset.whiskers || dataset.data.map((one) => (one ? [one.low, one.high] : [])))
+        .flatMap((pair) => pair || []).filter(Number.isFinite)
+        .map((one) => chart.getDatasetMeta(index).yScale.getPixelForValue(one));
     const at = marks.map((mark) => (mark.base === undefined ? inked(mark.x - 7, mark.y - 7, 14, 14, colours[index]) :
         inked(mark.x - mark.width / 2 - 1, Math.min(mark.y, mark.base) - 1, mark.width + 2,
               Math.abs(mark.y - mark.base) + 2, colours[index])));
     return {label: dataset.label, values: marks.length, within: within.length, inked: at.filter(Boolean).length,
-            hidden: !chart.isDatasetVisible(index),
+            hidden: !chart.isDatasetVisible(index), ends: ends.length,
+            ends_within: ends.filter((y) => y >= top - 1 && y <= bottom + 1).length,
             flat: marks.every((mark) => mark.base !== undefined && Math.abs(mark.base - mark.y) < 3)};
   });
   const figure = holder.closest("figure");
@@ -78,6 +82,14 @@ def choose(page, title, text, nth=0):
     }})({figure(title)}.querySelectorAll("select")[{nth}])""")
 
 
+def show(page, view):
+    """Chooses what the plots show."""
+    page.value(f"""((select) => {{
+      select.value = [...select.options].find((one) => one.text === {json.dumps(view)}).value;
+      select.dispatchEvent(new Event("change"));
+    }})(document.querySelector(".views select"))""")
+
+
 class Pages(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -104,6 +116,7 @@ class Pages(unittest.TestCase):
             for one in plot["series"]:
                 place = f"{name}: {plot['title']}: {one}"
                 self.assertEqual(one["within"], one["values"], f"{place}: marks outside the axes")
+                self.assertEqual(one["ends_within"], one["ends"], f"{place}: whiskers outside the axes")
                 if one["values"] and not one["flat"] and not one["hidden"]:
                     self.assertGreater(one["inked"], 0, f"{place}: nothing of its colour")
         return plots
@@ -189,13 +202,7 @@ class Pages(unittest.TestCase):
         results = self.report("mixed")["results"]
         views = page.value("[...document.querySelectorAll('.views option')].map((one) => one.text)")
         self.assertIn("1024 + 32 tokens, placement worst, measured", views)
-        def show(view):
-            page.value(f"""((select) => {{
-              select.value = [...select.options].find((one) => one.text === {json.dumps(view)}).value;
-              select.dispatchEvent(new Event("change"));
-            }})(document.querySelector(".views select"))""")
-
-        show("1024 + 32 tokens, placement worst, measured")
+        show(page, "1024 + 32 tokens, placement worst, measured")
         shown = table_of(page, "Time per output token by TP degree")
         expected = [[row["tp"], row["batch"], row["tpot_ms"]["p50"]] for row in results
                     if row["placement"] == "worst" and row["prompt_tokens"] == 1024 and row["kind"] == "measured"]
@@ -208,14 +215,60 @@ class Pages(unittest.TestCase):
         self.assertEqual(page.value(visible), before - 1)
         self.check_plots(page, "mixed, another view")
 
-        show("1024 + 32 tokens, placement best, rehearsed")
+        show(page, "1024 + 32 tokens, placement best, rehearsed")
         self.check_plots(page, "mixed, rehearsed")
+        self.assertIn("rehearsed, compute only", page.texts(".tile")[0])
+        self.assertIn("stated error of computing is at most 20 %", page.texts(".banner")[0])
         notes = page.value(f"{figure('Parts of a step')}.querySelector('.note').textContent")
         self.assertIn("Not known, and not in the bars: all-reduce transfer.", notes)
         expected = [row["attribution"]["allreduce_transfer"] for row in results if row["kind"] == "rehearsed"]
         self.assertEqual(set(expected), {None})
         self.assertIn("n/a", table_of(page, "Parts of a step")[0])
         self.assertEqual(page.problems(), [])
+
+    def test_placements_have_whiskers_and_hollow_marks(self):
+        page = self.open("mixed")
+        choose(page, "Placements", "8")
+        chart = f"Chart.getChart({figure('Placements')}.querySelector('.canvas canvas'))"
+        bars = page.value(f"""{chart}.data.datasets.map((one) => ({{label: one.label, whiskers: one.whiskers,
+            hollow: one.backgroundColor.map((colour) => colour === "transparent")}}))""")
+        self.assertEqual([one["label"] for one in bars], ["best", "worst"])
+        for one in bars:
+            rows = {row["tp"]: row for row in self.report("mixed")["results"]
+                    if (row["prompt_tokens"], row["batch"], row["kind"], row["placement"]) == (128, 8, "measured", one["label"])
+                    and row["tpot_ms"]["p50"] is not None}
+            self.assertTrue(rows)
+            degrees = sorted({row["tp"] for row in self.report("mixed")["results"] if row["kind"] == "measured"})
+            self.assertEqual(one["whiskers"], [[rows[tp]["noise"][end] for end in ("low_ms", "high_ms")]
+                                               if tp in rows else None for tp in degrees])
+            self.assertEqual(one["hollow"], [tp in rows and rows[tp]["status"] != "ok" for tp in degrees])
+        self.assertEqual([one["hollow"].count(True) for one in bars], [1, 0])
+        self.assertIn("Hollow marks", page.value(f"{figure('Placements')}.querySelector('.note').textContent"))
+
+    def test_a_row_that_is_not_ok_has_no_heat(self):
+        page = self.open("mixed")
+        cells = page.value("""[...document.querySelectorAll(".heat td")].filter((one) => one.textContent).map((one) =>
+            [one.textContent, one.className, one.style.backgroundColor])""")
+        invalid = [cell for cell in cells if "invalid" in cell[0]]
+        self.assertEqual(len(invalid), 1)
+        self.assertRegex(invalid[0][0], "%")
+        self.assertEqual(invalid[0][1:], ["bad", ""])
+        coloured = [cell for cell in cells if cell[2]]
+        self.assertGreater(len(coloured), 5)
+        self.assertEqual({cell[1] for cell in coloured}, {""})
+
+    def test_replicas_are_named_as_such(self):
+        page = self.open("replicas")
+        show(page, "64 + 16 tokens, replicas at once")
+        self.check_plots(page, "replicas at once")
+        self.assertIn("of all replicas of each degree", page.value(f"{figure('Throughput')}.querySelector('.how').textContent"))
+        self.assertEqual([row[0] for row in table_of(page, "Throughput")], [1, 2])
+        labels = page.value(f"Chart.getChart({figure('Throughput')}.querySelector('.canvas canvas')).data.labels")
+        self.assertEqual(labels, ["4 × TP=1", "2 × TP=2"])
+        self.assertTrue(page.texts(".tile")[0].endswith("2 × TP=2, batch 4"), page.texts(".tile"))
+        show(page, "64 + 16 tokens, one group")
+        self.assertIn("of one group of each degree", page.value(f"{figure('Throughput')}.querySelector('.how').textContent"))
+        self.assertTrue(page.texts(".tile")[0].endswith("TP=4, batch 4"), page.texts(".tile"))
 
     def test_what_is_not_there_is_said_with_what_would_give_it(self):
         text = "\n".join(self.open("single").texts(".missing"))

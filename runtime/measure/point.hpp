@@ -99,7 +99,9 @@ struct Rehearsal {
   std::optional<double> step_collectives_ms;     // modelled, in every TPOT and ITL; nullopt: unknown, none is in them
   std::optional<double> prefill_collectives_ms;  // the same, in every TTFT
   std::string collective_model;                  // in words
-  double stated_error = 0.2;                     // of TPOT, at most
+  // Fraction of TPOT, at most; of what is computed, where the collectives are unknown. nullopt: nothing backs one (on
+  // devices, and where co-runners share cores).
+  std::optional<double> stated_error;
 };
 
 struct PointResult {

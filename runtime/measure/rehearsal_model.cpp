@@ -9,6 +9,7 @@
 namespace shardscope::runtime {
 namespace {
 
+constexpr double kStatedError = 0.2;  // of rehearsals beside co-runners, which were compared with real ranks
 constexpr double kMsOfUs = 1e-3;
 
 std::string size_text(int64_t bytes) {
@@ -88,6 +89,7 @@ int64_t all_reduces_of_pass(const ModelConfig& config) {
 Rehearsal rehearsal_of(const RehearsalOptions& options, const ModelConfig& config, const kernels::Backend& backend,
                        const Workload& workload, int tp, int64_t max_step_tokens) {
   Rehearsal rehearsal{.co_runners = options.backend_at ? tp - 1 : 0};
+  if (options.backend_at) rehearsal.stated_error = kStatedError;
   if (tp == 1) {
     rehearsal.step_collectives_ms = 0;
     rehearsal.prefill_collectives_ms = 0;
@@ -138,9 +140,17 @@ void add_collectives(const Rehearsal& rehearsal, InstrumentedSample& sample) {
   }
 }
 
+std::string stated_error_text(const Rehearsal& rehearsal) {
+  const char* what = rehearsal.step_collectives_ms ? "TPOT" : "computing";
+  return rehearsal.stated_error
+             ? fmt::format("stated error of {} at most {:.0f} %", what, *rehearsal.stated_error * 100)
+             : fmt::format("its error of {} is not known", what);
+}
+
 void finish_rehearsed(PointResult& point) {
   if (!point.rehearsal) return;
-  const Rehearsal& rehearsal = *point.rehearsal;
+  Rehearsal& rehearsal = *point.rehearsal;
+  if (point.oversubscribed) rehearsal.stated_error.reset();
   if (!rehearsal.step_collectives_ms) point.comm_share.reset();
   const std::string beside =
       rehearsal.co_runners == 0
@@ -148,10 +158,9 @@ void finish_rehearsed(PointResult& point) {
           : fmt::format(", beside {} of the {} other rank{}", rehearsal.co_runners == 1 ? "that" : "those",
                         rehearsal.co_runners, rehearsal.co_runners == 1 ? "" : "s");
   point.verdicts.push_back(fmt::format(
-      "rehearsed: the shard of rank {} of {} ran for real{}, and not as one of a group; stated error of TPOT "
-      "at most {:.0f} %; collectives: {}; waiting for other ranks and the exchange of candidates are not "
-      "modelled",
-      rehearsal.rank, point.tp, beside, rehearsal.stated_error * 100, rehearsal.collective_model));
+      "rehearsed: the shard of rank {} of {} ran for real{}, and not as one of a group; {}; collectives: {}; "
+      "waiting for other ranks and the exchange of candidates are not modelled",
+      rehearsal.rank, point.tp, beside, stated_error_text(rehearsal), rehearsal.collective_model));
   if (rehearsal.step_collectives_ms) return;
   point.verdicts.push_back(
       "compute_only: nothing is known of the collectives' times, and none are in these figures: a real group is "

@@ -43,6 +43,9 @@ Rehearsal rehearsal_of(const RehearsalOptions& options, const ModelConfig& confi
 void add_collectives(const Rehearsal& rehearsal, GenerationSample& sample);
 void add_collectives(const Rehearsal& rehearsal, InstrumentedSample& sample);
 
+/// "stated error of TPOT at most 20 %", or that it is not known.
+std::string stated_error_text(const Rehearsal& rehearsal);
+
 /// Appends to point.verdicts: `rehearsed`, which states the error, and where it holds `compute_only`.
 /// comm_share is unknown without a model of the collectives.
 void finish_rehearsed(PointResult& point);

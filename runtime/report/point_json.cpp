@@ -32,7 +32,7 @@ Json rehearsal_json(const std::optional<Rehearsal>& rehearsal) {
           {"step_collectives_ms", value_or_null(rehearsal->step_collectives_ms)},
           {"prefill_collectives_ms", value_or_null(rehearsal->prefill_collectives_ms)},
           {"collective_model", rehearsal->collective_model},
-          {"stated_error", rehearsal->stated_error}};
+          {"stated_error", value_or_null(rehearsal->stated_error)}};
 }
 
 Json rank_json(const RankFigures& figures, bool transfer_known) {

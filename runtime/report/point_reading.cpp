@@ -69,7 +69,7 @@ std::optional<Rehearsal> rehearsal_from(const Field& field) {
                    .step_collectives_ms = number_or_null(field["step_collectives_ms"]),
                    .prefill_collectives_ms = number_or_null(field["prefill_collectives_ms"]),
                    .collective_model = field["collective_model"].text(),
-                   .stated_error = field["stated_error"].number()};
+                   .stated_error = number_or_null(field["stated_error"])};
 }
 
 Range range_from(const Field& field) {

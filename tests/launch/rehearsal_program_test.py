@@ -38,14 +38,15 @@ class Rehearsal(unittest.TestCase):
             with self.subTest(tp=row["tp"]):
                 self.assertEqual((row["kind"], row["status"]), ("rehearsed", "ok"))
                 rehearsal = row["rehearsal"]
-                self.assertEqual((rehearsal["co_runners"], rehearsal["stated_error"]), (row["tp"] - 1, 0.2))
+                stated = None if row["oversubscribed"] else 0.2  # ranks that take turns were compared with nothing
+                self.assertEqual((rehearsal["co_runners"], rehearsal["stated_error"]), (row["tp"] - 1, stated))
                 self.assertEqual([rank["rank"] for rank in row["ranks"]], [rehearsal["rank"]])
                 alone = row["tp"] == 1
                 self.assertEqual(rehearsal["step_collectives_ms"], 0 if alone else None)
                 self.assertEqual(row["attribution"]["allreduce_transfer"], 0 if alone else None)
                 self.assertEqual("compute_only" in "".join(row["verdicts"]), not alone)
         lines = done.stderr.decode().splitlines()
-        self.assertTrue(any(line.startswith("rehearsed, not measured: ") and line.endswith("at most 20 %") for line in lines))
+        self.assertTrue(any(line.startswith("rehearsed, not measured: ") for line in lines))
 
     def test_all_reduces_of_a_recorded_machine(self):
         report = report_of(run(["scale", "--model", "tiny", "--rehearse", "2,4", "--topology", H100, *SHORT, "--json", "-"]))

@@ -32,7 +32,8 @@ Report.sections.push((view) => {
     const rehearsals = results.map((row) => row.rehearsal).filter(Boolean);
     const worst = Math.max(...rehearsals.map((one) => one.stated_error || 0));
     const stated = rehearsals.some(computeOnly) ? "computing" : "TPOT";
-    const errors = worst > 0 ? ` The stated error of ${stated} is at most ${Page.percent(worst)}.` : "";
+    const unknown = rehearsals.some((one) => one.stated_error === null) ? " Of some rows the error is not known." : "";
+    const errors = (worst > 0 ? ` The stated error of ${stated} is at most ${Page.percent(worst)}.` : "") + unknown;
     const lines = [];
     if (kinds.includes("emulated"))
       lines.push(["emulated", "The devices are stand-ins of the tests: times say nothing about any machine."]);

@@ -244,9 +244,7 @@ std::string seen_in_ranks(const ShownLoss& loss, Part part) {
     case Part::kIdealMemory:
       return memory_reasons(loss);
     case Part::kAttention:
-      return replicates_kv(*loss.row) ? "Several ranks hold the same KV heads: more ranks than KV heads do not divide "
-                                        "attention's reads."
-                                      : "";
+      return replicates_kv(*loss.row) ? "Several ranks hold the same KV heads, and each reads their cache." : "";
     case Part::kMatrixLoss:
     case Part::kElementwise:
     case Part::kAllreduceTransfer:

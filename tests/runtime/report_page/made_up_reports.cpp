@@ -137,9 +137,11 @@ Json mixed_report() {
   points[9].verdicts = {"invalid: another program read the memory meanwhile"};
   for (size_t i = points.size() - 4; i < points.size(); ++i) {  // their transfer is not known: null in the document
     points[i].kind = FigureKind::kRehearsed;
-    points[i].rehearsal = Rehearsal{.rank = 0, .co_runners = 7, .collective_model = "none known: compute only"};
+    points[i].rehearsal =
+        Rehearsal{.rank = 0, .co_runners = 7, .collective_model = "none known: compute only", .stated_error = 0.2};
     points[i].ranks.resize(1);
   }
+  points.back().rehearsal->stated_error.reset();  // its ranks took turns
   return report_of(std::move(points), {.complete = false});
 }
 

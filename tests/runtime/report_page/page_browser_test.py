@@ -218,7 +218,8 @@ class Pages(unittest.TestCase):
         show(page, "1024 + 32 tokens, placement best, rehearsed")
         self.check_plots(page, "mixed, rehearsed")
         self.assertIn("rehearsed, compute only", page.texts(".tile")[0])
-        self.assertIn("stated error of computing is at most 20 %", page.texts(".banner")[0])
+        banner = page.texts(".banner")[0]
+        self.assertIn("stated error of computing is at most 20 %. Of some rows the error is not known.", banner)
         notes = page.value(f"{figure('Parts of a step')}.querySelector('.note').textContent")
         self.assertIn("Not known, and not in the bars: all-reduce transfer.", notes)
         expected = [row["attribution"]["allreduce_transfer"] for row in results if row["kind"] == "rehearsed"]

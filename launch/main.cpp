@@ -31,6 +31,7 @@ constexpr CommandEntry kCommands[] = {
     {"scale", "sweeps tensor-parallel degrees in one launch and measures each", scale_command},
     {"comm", "measures the all-reduce: sizes x ways of summing", comm_command},
     {"topo", "shows how the GPUs of this node, or of a file, are joined", topo_command},
+    {"plan", "predicts TPOT, MBU and the best degree on GPUs that need not be here", plan_command},
     {"compare", "compares two or more topologies", compare_command},
     {"doctor", "checks launch, host, driver and peer access, and says what to do", doctor_command},
 };

@@ -7,6 +7,7 @@
 
 #include "kernels/base/error.hpp"
 #include "launch/topology_files.hpp"
+#include "runtime/plan/constants.hpp"
 
 namespace shardscope::launch {
 namespace {
@@ -31,10 +32,9 @@ void add_rehearsal_options(po::options_description& options) {
       ("rehearse", po::value<std::string>()->value_name("LIST"),
        "degrees, up to 8, for which this one rank stands on its one device: the shard of the heaviest rank runs for "
        "real (on a CPU beside the others'), collectives are modelled; instead of --tp")  //
-      ("topology", po::value<std::string>()->value_name("FILE"),
-       "with --rehearse: a machine whose all-reduce times are taken, from whatever `topo --file` reads; without it "
-       "those "
-       "of this host's class, or none");
+      ("topology", po::value<std::string>()->value_name("NAME-or-FILE"),
+       "with --rehearse: a machine whose all-reduce times are taken, of the catalogue (`plan --list`) or from whatever "
+       "`topo --file` reads; without it those of this host's class, or none");
 }
 
 std::vector<int> rehearsed_degrees(const po::variables_map& values, int ranks) {
@@ -57,7 +57,7 @@ std::vector<int> rehearsed_degrees(const po::variables_map& values, int ranks) {
   }
   if (given(values, "allreduce") && values["allreduce"].as<std::string>() != "auto") {
     throw UserError("a rehearsal sums nothing", "--rehearse, --allreduce",
-                    "leave one of them out: --topology FILE says how long sums take");
+                    "leave one of them out: --topology NAME-or-FILE says how long sums take");
   }
   if (given(values, "topology") && given(values, "prompt-file") && values["topology"].as<std::string>() == "-" &&
       values["prompt-file"].as<std::string>() == "-") {
@@ -77,10 +77,11 @@ std::vector<int> rehearsed_degrees(const po::variables_map& values, int ranks) {
 runtime::RehearsalOptions rehearsal_options(const po::variables_map& values, Session& session) {
   runtime::RehearsalOptions options;
   if (!given(values, "topology")) return options;
-  const auto file = values["topology"].as<std::string>();
-  if (file.empty()) throw UserError("an empty name", "--topology", "name a file, or leave the option out");
-  options.times = topology::CollectiveTimes(read_topology_named(file, session));
-  options.topology = file == "-" ? "standard input" : file;
+  const auto name = values["topology"].as<std::string>();
+  if (name.empty()) throw UserError("an empty name", "--topology", "name a machine or a file, or leave the option out");
+  options.times = topology::CollectiveTimes(topology_named(name, session),
+                                            runtime::known_collective_times(runtime::plan_constants()));
+  options.topology = name == "-" ? "standard input" : name;
   return options;
 }
 
@@ -93,7 +94,8 @@ void use_for_rehearsal(runtime::SweepOptions& sweep, const Engine& engine, const
   runtime::RehearsalOptions& rehearsal = *sweep.rehearsal;
   if (engine.on_devices()) {
     if (rehearsal.topology.empty() && topology) {
-      rehearsal.times = topology::CollectiveTimes(*topology);
+      rehearsal.times =
+          topology::CollectiveTimes(*topology, runtime::known_collective_times(runtime::plan_constants()));
       rehearsal.topology = "this host";
     }
     const auto most = static_cast<size_t>(sweep.degrees.back());

@@ -22,7 +22,7 @@ void add_rehearsal_options(po::options_description& options);
 /// something else was asked for that cannot be rehearsed, and for --topology alone.
 std::vector<int> rehearsed_degrees(const po::variables_map& values, int ranks);
 
-/// What --topology knows; the file is read. Throws UserError.
+/// What --topology knows; a file is read. Throws UserError.
 runtime::RehearsalOptions rehearsal_options(const po::variables_map& values, Session& session);
 
 /// As take_place of session.hpp, on the CPU, for the first of as many ranks as the highest degree has.

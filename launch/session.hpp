@@ -59,6 +59,7 @@ int comm_command(Session& session, const std::vector<std::string>& arguments);
 int compare_command(Session& session, const std::vector<std::string>& arguments);
 int doctor_command(Session& session, const std::vector<std::string>& arguments);
 int generate_command(Session& session, const std::vector<std::string>& arguments);
+int plan_command(Session& session, const std::vector<std::string>& arguments);
 int scale_command(Session& session, const std::vector<std::string>& arguments);
 int topo_command(Session& session, const std::vector<std::string>& arguments);
 

@@ -27,7 +27,11 @@ void visit_weights(const ModelConfig& config, ResidentWeights& weights, Visit& v
     visit(of.attention_out, {Role::kAttentionOut}, layer);
     if (config.attention_out_bias) visit(of.attention_out_bias, {Role::kAttentionOutBias}, layer);
     visit(of.ffn_norm, {Role::kFfnNorm}, layer);
-    visit(of.gate_up, {Role::kGate, Role::kUp}, layer);
+    if (config.gated_mlp) {
+      visit(of.gate_up, {Role::kGate, Role::kUp}, layer);
+    } else {
+      visit(of.gate_up, {Role::kUp}, layer);
+    }
     if (config.mlp_bias) visit(of.gate_up_bias, {Role::kGateBias, Role::kUpBias}, layer);
     visit(of.down, {Role::kDown}, layer);
     if (config.mlp_bias) visit(of.down_bias, {Role::kDownBias}, layer);

@@ -1,45 +1,17 @@
 #include "topology/collective_times.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <iterator>
 #include <set>
-#include <string_view>
 
 #include <fmt/format.h>
 
 #include "kernels/base/error.hpp"
+#include "topology/gpu_names.hpp"
 
 namespace shardscope::topology {
 namespace {
-
-/// NCCL between the GPUs of a node behind NVSwitches, bf16, in a CUDA graph: microseconds by number of ranks (2, 4, 8)
-/// and message.  Source: the public performance tables of aiconfigurator, H100 SXM with NCCL 2.29, A100 SXM with 2.27.
-constexpr std::array<int64_t, 5> kTableBytes = {8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10};
-constexpr std::array<int, 3> kTableRanks = {2, 4, 8};
-struct PublicTable {
-  std::string_view gpu;  // in the GPU's name
-  std::string_view what;
-  std::array<std::array<double, kTableBytes.size()>, kTableRanks.size()> us;
-};
-constexpr std::array kPublic = {
-    PublicTable{"H100",
-                "H100 SXM, NCCL 2.29",
-                {{{6.8, 7.3, 7.1, 7.3, 7.7}, {10.0, 12.5, 11.2, 11.3, 11.4}, {16.0, 19.0, 18.4, 18.7, 19.0}}}},
-    PublicTable{"A100",
-                "A100 SXM, NCCL 2.27",
-                {{{11.0, 12.8, 12.8, 13.0, 13.4}, {14.7, 16.3, 17.4, 17.8, 17.8}, {21.3, 22.6, 26.0, 28.1, 27.4}}}}};
-
-/// Whoever sums a larger message sums the smaller one in that time, too: what is over it is a disturbance.
-std::map<int64_t, double> never_falling(std::map<int64_t, double> us) {
-  double next = INFINITY;
-  for (auto entry = us.rbegin(); entry != us.rend(); ++entry) {
-    entry->second = std::min(entry->second, next);
-    next = entry->second;
-  }
-  return us;
-}
 
 std::optional<double> microseconds_of(const Measurement& figure) {
   if (figure.time_us) return figure.time_us;
@@ -52,42 +24,50 @@ bool is_usable(const Measurement& figure) {
          figure.bytes.value_or(0) > 0 && microseconds_of(figure).value_or(0) > 0;
 }
 
-const PublicTable* public_table_of(const Topology& topology) {
-  if (topology.topology_class != TopologyClass::kNvSwitch) return nullptr;
-  const auto* const found = std::find_if(kPublic.begin(), kPublic.end(), [&](const PublicTable& table) {
-    return std::all_of(topology.gpus.begin(), topology.gpus.end(),
-                       [&](const Gpu& gpu) { return gpu.name.find(table.gpu) != std::string::npos; });
+bool is_of(const KnownTimes& known, const Topology& topology) {
+  if (topology.topology_class != TopologyClass::kNvSwitch || topology.gpus.empty()) return false;
+  return std::all_of(topology.gpus.begin(), topology.gpus.end(), [&](const Gpu& gpu) {
+    const DevicePeaks* peaks = peaks_of_name(gpu.name);
+    return peaks != nullptr && peaks->name == known.gpu;
   });
-  return topology.gpus.empty() || found == kPublic.end() ? nullptr : found;
 }
 
 }  // namespace
 
-CollectiveTimes::CollectiveTimes(const Topology& topology) {
-  if (const PublicTable* table = public_table_of(topology)) {
-    for (size_t row = 0; row < kTableRanks.size(); ++row) {
-      Table& of = tables_[kTableRanks[row]];
-      of.source = fmt::format("a public table of its class ({})", table->what);
-      for (size_t i = 0; i < kTableBytes.size(); ++i) of.us[kTableBytes[i]] = table->us[row][i];
-    }
+std::map<int64_t, double> never_falling(std::map<int64_t, double> us) {
+  double next = INFINITY;
+  for (auto entry = us.rbegin(); entry != us.rend(); ++entry) {
+    entry->second = std::min(entry->second, next);
+    next = entry->second;
+  }
+  return us;
+}
+
+CollectiveTimes::CollectiveTimes(const Topology& topology, std::span<const KnownTimes> known) {
+  for (const KnownTimes& one : known) {
+    if (is_of(one, topology)) tables_[one.ranks] = {fmt::format("measured on machines like it ({})", one.what), one.us};
   }
   std::map<int, std::map<bool, std::map<int64_t, double>>> measured;  // by number of GPUs and without peer access
   std::map<int, std::set<std::string>> algorithms;
+  std::map<int, bool> one_process;  // of all figures
   for (const Measurement& figure : topology.measurements) {
     if (!is_usable(figure)) continue;
     std::map<int64_t, double>& us = measured[*figure.gpu_count][figure.p2p == false];
     const double time_us = *microseconds_of(figure);
     const auto [entry, is_new] = us.emplace(*figure.bytes, time_us);
     if (!is_new) entry->second = std::min(entry->second, time_us);
+    bool& one = one_process.emplace(*figure.gpu_count, true).first->second;
+    one = one && figure.one_process == true;
     if (!figure.algorithm.empty()) algorithms[*figure.gpu_count].insert(figure.algorithm);
   }
   for (auto& [gpus, by_access] : measured) {
     const bool without_access = by_access.begin()->first;
     const std::set<std::string>& names = algorithms[gpus];
     const std::string how = names.empty() ? "" : fmt::format(" ({})", fmt::join(names, ", "));
-    tables_[gpus] = {
-        fmt::format("all-reduces measured on {} GPUs{}{}", gpus, how, without_access ? ", peer access off" : ""),
-        std::move(by_access.begin()->second)};
+    const char* const launches = one_process[gpus] ? ", launched by one process, which is part of their times" : "";
+    tables_[gpus] = {fmt::format("all-reduces measured on {} GPUs{}{}{}", gpus, how,
+                                 without_access ? ", peer access off" : "", launches),
+                     std::move(by_access.begin()->second)};
   }
   for (auto& [ranks, table] : tables_) table.us = never_falling(std::move(table.us));
 }
@@ -105,6 +85,12 @@ std::optional<CollectiveTime> CollectiveTimes::time(int ranks, int64_t bytes) co
   const double share = std::log(static_cast<double>(bytes) / static_cast<double>(below->first)) /
                        std::log(static_cast<double>(above->first) / static_cast<double>(below->first));
   return CollectiveTime{.us = below->second * std::pow(above->second / below->second, share)};
+}
+
+std::map<int, std::map<int64_t, double>> CollectiveTimes::tables() const {
+  std::map<int, std::map<int64_t, double>> tables;
+  for (const auto& [ranks, table] : tables_) tables[ranks] = table.us;
+  return tables;
 }
 
 std::string CollectiveTimes::source(int ranks) const {

@@ -13,12 +13,18 @@ constexpr std::string_view kA100Small =
 constexpr std::string_view kA100Large =
     "stas00/ml-engineering (memory there 2.00 and 1.94 TB/s); NVIDIA A100 data sheet, not yet cross-checked with a "
     "driver";
+constexpr std::string_view kT4 = "NVIDIA T4 data sheet, not yet cross-checked with a driver";
+constexpr std::string_view kA100Custom =
+    "CINECA's figure for the memory of Leonardo's A100, not yet cross-checked with a driver; none for its arithmetic";
 constexpr std::string_view kA10G = "AWS's figures for the A10G (an A10 has more), not yet cross-checked with a driver";
 constexpr std::string_view kL4 = "NVIDIA L4 data sheet, not yet cross-checked with a driver";
 constexpr std::string_view kMlEngineering = "stas00/ml-engineering";
 constexpr std::string_view kH100Nvl =
     "NVIDIA H100 NVL data sheet, one of two GPUs, not yet cross-checked with a driver";
 constexpr std::string_view kGh200Large = "stas00/ml-engineering; sheets say 141 or 144 GB and 4800 or 4900 GB/s";
+constexpr std::string_view kGb200 =
+    "arithmetic: stas00/ml-engineering; memory: NVIDIA GB200 NVL72 data sheet (others say 192 GB), not yet "
+    "cross-checked";
 constexpr std::string_view kGa102 = "NVIDIA GA102 paper, not yet cross-checked with a driver";
 constexpr std::string_view kAd102 = "NVIDIA AD102 paper, not yet cross-checked with a driver";
 constexpr std::string_view kGb202 = "NVIDIA GB202 paper, not yet cross-checked with a driver";
@@ -33,7 +39,9 @@ constexpr DevicePeaks kTable[] = {
     {"v100-sxm2-32gb", 32, 900, 125, kNone, 63, kNone, kV100},
     {"v100-pcie-16gb", 16, 900, 112, kNone, kNone, kNone, kV100},  // its clocks are lower: 63 would be too much
     {"v100-pcie-32gb", 32, 900, 112, kNone, kNone, kNone, kV100},
+    {"t4", 16, 320, 65, kNone, 130, kNone, kT4},
     {"a100-40gb", 40, 1555, 312, 312, 624, kNone, kA100Small},  // SXM and PCIe alike
+    {"a100-64gb", 64, 1640, kNone, kNone, kNone, kNone, kA100Custom},
     {"a100-80gb-sxm", 80, 2039, 312, 312, 624, kNone, kA100Large},
     {"a100-80gb-pcie", 80, 1935, 312, 312, 624, kNone, kA100Large},
     {"a10g", 24, 600, 70, 70, 140, kNone, kA10G},
@@ -46,6 +54,7 @@ constexpr DevicePeaks kTable[] = {
     {"gh200-96gb", 96, 4000, 989, 989, 1979, 1979, kMlEngineering},
     {"gh200-144gb", 144, 4900, 989, 989, 1979, 1979, kGh200Large},
     {"b200", 180, 8000, 2250, 2250, 4500, 4500, kMlEngineering},
+    {"gb200", 186, 8000, 2500, 2500, 5000, 5000, kGb200},
     {"rtx-3090", 24, 936, 71, 71, 284, kNone, kGa102},
     {"rtx-4090", 24, 1008, 165, 165, 661, 330, kAd102},
     {"rtx-5090", 32, 1792, 210, 210, 838, 419, kGb202},

@@ -32,6 +32,8 @@ std::string_view name_of(SourceKind kind) {
       return "collective-table";
     case SourceKind::kShardscope:
       return "shardscope";
+    case SourceKind::kCatalogue:
+      return "catalogue";
   }
   return "";
 }

@@ -29,6 +29,7 @@ enum class SourceKind : uint8_t {
   kNcclTests,
   kCollectiveTable,
   kShardscope,
+  kCatalogue,  // catalogue.hpp: no source of a machine's own
 };
 std::string_view name_of(SourceKind kind);
 
@@ -125,7 +126,10 @@ struct Measurement {
   std::optional<int> gpu_count;   // kAllReduce
   std::optional<int64_t> bytes;
   std::optional<double> time_us, gb_per_s, busbw_gb_per_s;
-  std::string algorithm;  // "NCCL", "ring", …; empty: not told
+  std::string algorithm;            // "NCCL", "ring", …; empty: not told
+  std::optional<bool> one_process;  // kAllReduce: true: one launches to all GPUs in turn, which is part of its time;
+                                    // false: each GPU has its own; nullopt: not told, or in between
+  std::optional<bool> graph;        // kAllReduce: replayed from CUDA graphs; nullopt: not told
 
   bool operator==(const Measurement&) const = default;
 };
@@ -154,7 +158,7 @@ struct Group {
 
 struct Topology {
   SourceKind source = SourceKind::kProbe;
-  std::string file;              // empty: this machine
+  std::string file;              // empty: this machine; of kCatalogue a name there
   std::string host;              // of a probe
   bool complete = true;          // false: the source is cut or damaged; what is missing is unknown
   std::optional<int> gpu_count;  // nullopt: not told (a table of collectives without it)

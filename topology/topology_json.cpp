@@ -96,7 +96,9 @@ Json measurement_json(const Measurement& figure) {
           {"time_us", or_null(figure.time_us)},
           {"gb_per_s", or_null(figure.gb_per_s)},
           {"busbw_gb_per_s", or_null(figure.busbw_gb_per_s)},
-          {"algorithm", text_or_null(figure.algorithm)}};
+          {"algorithm", text_or_null(figure.algorithm)},
+          {"one_process", or_null(figure.one_process)},
+          {"graph", or_null(figure.graph)}};
 }
 
 Json group_json(const Topology& topology, const Group& group) {

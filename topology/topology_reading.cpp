@@ -182,6 +182,8 @@ Measurement measurement_of(const Field& field) {
   figure.gb_per_s = field["gb_per_s"].number_or_null();
   figure.busbw_gb_per_s = field["busbw_gb_per_s"].number_or_null();
   figure.algorithm = field["algorithm"].text_or_empty();
+  figure.one_process = field["one_process"].truth_or_null();
+  figure.graph = field["graph"].truth_or_null();
   return figure;
 }
 

@@ -12,6 +12,7 @@ namespace {
 /// do not move, and unlike a median of each part it keeps the parts' sum.
 std::vector<const InstrumentedSample*> middle_half(const std::vector<InstrumentedSample>& samples) {
   std::vector<const InstrumentedSample*> sorted;
+  sorted.reserve(samples.size());
   for (const InstrumentedSample& sample : samples) sorted.push_back(&sample);
   std::sort(sorted.begin(), sorted.end(),
             [](const InstrumentedSample* a, const InstrumentedSample* b) { return a->tpot_ms < b->tpot_ms; });

@@ -169,6 +169,7 @@ std::optional<InstrumentedSample> GroupMachine::generate_instrumented(size_t poi
   std::optional<std::vector<StepTimes>> steps =
       step_times_of(ledgers, static_cast<size_t>(communicator_->size()), one_clock);
   if (!steps || !times.tpot_ms) return std::nullopt;
+  own_[point].timer_step_ns = static_cast<double>(backend_.time_step_ns());
   return InstrumentedSample{.tpot_ms = *times.tpot_ms, .ranks = std::move(*steps)};
 }
 

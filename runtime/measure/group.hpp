@@ -55,6 +55,7 @@ class GroupMachine : public Machine {
  protected:
   const GroupOptions& options() const { return options_; }
   const std::vector<std::vector<GenerationRequest>>& requests() const { return requests_; }  // of each point
+  OwnFigures& own_figures(size_t point) { return own_[point]; }
 
  private:
   /// What one rank says of one generation, in doubles that travel to all: three of disturbance, then its token times.

@@ -79,7 +79,8 @@ struct RankFigures {
   std::optional<double> mbu, mbu_achievable, mbu_useful;
   std::optional<double> waited_share;
   std::optional<Parts> attribution;
-  double load_seconds = 0;  // of the first visit
+  std::optional<double> timer_step_ns;  // of the clock behind it
+  double load_seconds = 0;              // of the first visit
 };
 
 struct Spread {
@@ -107,6 +108,7 @@ struct Rehearsal {
 struct PointResult {
   FigureKind kind = FigureKind::kMeasured;
   int tp = 0;
+  int pp = 1;                   // pipeline stages; more only of what is predicted
   topology::PlacedGroup group;  // without places: each rank at its own
   Workload workload;
   PointStatus status = PointStatus::kOk;
@@ -142,9 +144,12 @@ struct PointResult {
   std::vector<GenerationSample> samples;         // empty where a report was read back without them
   std::vector<InstrumentedSample> instrumented;  // the same; these alternate with the others
 
-  /// Whether that part is known where there is an attribution: not the transfer of collectives that are not modelled.
+  /// Whether that part is known where there is an attribution: in rehearsals not the transfer of collectives that are
+  /// not modelled, nor how long one rank of several waits for others.
   bool knows(Part part) const {
-    return part != Part::kAllreduceTransfer || !rehearsal || rehearsal->step_collectives_ms;
+    if (!rehearsal) return true;
+    if (part == Part::kAllreduceTransfer) return rehearsal->step_collectives_ms.has_value();
+    return part != Part::kAllreduceWait || tp == 1;
   }
 
   /// [tp] of each rank, where it worked.

@@ -28,7 +28,8 @@ std::array<double, kRankDoubles> to_doubles(const OwnFigures& own, const MemoryB
           static_cast<double>(memory.weights),
           static_cast<double>(memory.kv),
           static_cast<double>(memory.workspace),
-          own.load_seconds};
+          own.load_seconds,
+          own.timer_step_ns.value_or(std::nan(""))};
 }
 
 RankFigures rank_figures_of(std::span<const double> doubles, int rank) {
@@ -41,6 +42,7 @@ RankFigures rank_figures_of(std::span<const double> doubles, int rank) {
       .bandwidth_drift = doubles[2],
       .tpot_ms = known(doubles[3]),
       .waited_share = known(doubles[4]),
+      .timer_step_ns = known(doubles[9]),
       .load_seconds = doubles[8]};
 }
 
@@ -53,6 +55,9 @@ RankFigures both_visits(const RankFigures& first, const RankFigures& second) {
   }
   both.tpot_ms = mean_of_known(first.tpot_ms, second.tpot_ms);
   both.waited_share = mean_of_known(first.waited_share, second.waited_share);
+  if (first.timer_step_ns) {
+    both.timer_step_ns = std::max(*first.timer_step_ns, second.timer_step_ns.value_or(*first.timer_step_ns));
+  }
   both.load_seconds = first.load_seconds;
   return both;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,14 +17,16 @@ struct OwnFigures {
   ReadBandwidth before, after;
   double waited_seconds = 0, seconds = 0;  // of the time in which waiting could be read
   double load_seconds = 0;
+  std::optional<double> timer_step_ns;  // of the clock that its instruments read
 };
 
 /// The part of RankFigures that is measured, as doubles for World::all_gather.
-inline constexpr size_t kRankDoubles = 9;
+inline constexpr size_t kRankDoubles = 10;
 std::array<double, kRankDoubles> to_doubles(const OwnFigures& own, const MemoryBytes& memory);
 RankFigures rank_figures_of(std::span<const double> doubles, int rank);
 
-/// One rank's figures of both visits: the better bandwidth, the larger drift, the first load time, means of the rest.
+/// One rank's figures of both visits: the better bandwidth, the larger drift and step of the timer, the first load
+/// time, means of the rest.
 RankFigures both_visits(const RankFigures& first, const RankFigures& second);
 
 }  // namespace shardscope::runtime

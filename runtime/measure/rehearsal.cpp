@@ -51,6 +51,7 @@ GenerationSample RehearsalMachine::generate(size_t point) {
   GenerationSample sample = GroupMachine::generate(point);
   if (others_) others_->rest();
   add_collectives(rehearsals_[point], sample);
+  if (sample.tpot_ms) own_figures(point).tpot_ms.back() = *sample.tpot_ms;  // of the one rank that there is
   return sample;
 }
 

@@ -151,7 +151,7 @@ void finish_rehearsed(PointResult& point) {
   if (!point.rehearsal) return;
   Rehearsal& rehearsal = *point.rehearsal;
   if (point.oversubscribed) rehearsal.stated_error.reset();
-  if (!rehearsal.step_collectives_ms) point.comm_share.reset();
+  if (!point.knows(Part::kAllreduceTransfer) || !point.knows(Part::kAllreduceWait)) point.comm_share.reset();
   const std::string beside =
       rehearsal.co_runners == 0
           ? ""

@@ -47,7 +47,7 @@ void add_collectives(const Rehearsal& rehearsal, InstrumentedSample& sample);
 std::string stated_error_text(const Rehearsal& rehearsal);
 
 /// Appends to point.verdicts: `rehearsed`, which states the error, and where it holds `compute_only`.
-/// comm_share is unknown without a model of the collectives.
+/// comm_share is that of a lone rank, and else unknown: nobody knows how long ranks wait for each other.
 void finish_rehearsed(PointResult& point);
 
 }  // namespace shardscope::runtime

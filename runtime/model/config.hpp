@@ -41,6 +41,7 @@ struct ModelConfig {
   bool attention_in_bias = false;   // on q, k, v
   bool attention_out_bias = false;  // on o
   bool mlp_bias = false;            // on gate, up, down
+  bool gated_mlp = true;            // down(silu(gate) * up); false: down(activation(up)), which only plans know
   std::optional<int32_t> bos_id;
   std::vector<int32_t> eos_ids;           // union of all sources, ascending
   int64_t layers_in_file = 0;             // differs from `layers` when --layers cut the model

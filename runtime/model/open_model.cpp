@@ -199,6 +199,11 @@ OpenedModel open_model(const OpenOptions& options) {
   require(!options.dtype || !kernels::facts(*options.dtype).block_quantised,
           "open_model: --dtype must be a plain type");
   if (std::optional<ModelConfig> config = named_configuration(options.model)) {
+    if (!options.headers_only && !named_configuration_runs(options.model)) {
+      throw UserError("only the dimensions of this model are known here: its layers cannot run yet",
+                      fmt::format("--model {}", options.model),
+                      "plan it (shardscope plan, --dry-run), or name another");
+    }
     return open_configuration(std::move(*config), options, "synthetic");
   }
   const fs::path path(options.model);

@@ -62,6 +62,8 @@ bool has_weight(const ModelConfig& config, Role role) {
   switch (role) {
     case Role::kHead:
       return !config.tied_embeddings;
+    case Role::kGate:
+      return config.gated_mlp;
     case Role::kQueryBias:
     case Role::kKeyBias:
     case Role::kValueBias:
@@ -80,7 +82,6 @@ bool has_weight(const ModelConfig& config, Role role) {
     case Role::kValue:
     case Role::kAttentionOut:
     case Role::kFfnNorm:
-    case Role::kGate:
     case Role::kUp:
     case Role::kDown:
       return true;

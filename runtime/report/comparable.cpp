@@ -143,8 +143,10 @@ Json comparable_facts(const Json& report) {
   if (model.is_object()) model.erase("name");
   Json protocol = value_at(report, {"protocol"});
   if (protocol.is_object()) {
-    protocol.erase("steady");     // an outcome
-    protocol.erase("allreduce");  // may be what a comparison is about
+    protocol.erase("steady");              // an outcome
+    protocol.erase("allreduce");           // may be what a comparison is about
+    protocol.erase("rehearsed_topology");  // a name; what the file says is in rehearsed_collectives
+    if (value_at(protocol, {"rehearsed_collectives"}).is_null()) protocol.erase("rehearsed_collectives");
   }
   return {{"schema", value_at(report, {"schema"})},
           {"model", std::move(model)},

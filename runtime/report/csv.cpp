@@ -37,7 +37,7 @@ Row row_of(const PointResult& point, const std::string& model, const std::string
   row.text("kind", kind_name(point.kind));
   row.text("status", status_name(point.status));
   row.number("tp", std::optional(point.tp));
-  row.number("pp", std::optional(1));
+  row.number("pp", std::optional(point.pp));
   row.text("placement", std::string(name_of(point.group.placement)));
   row.text("devices", fmt::format("{}", fmt::join(point.places(), " ")));
   row.number("replicas", std::optional(point.group.replicas));

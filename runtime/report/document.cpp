@@ -113,6 +113,21 @@ Json steady_json(const std::vector<PointResult>& points) {
   return steady;
 }
 
+/// The all-reduce times that a rehearsal adds, whatever file they came from; empty: none are known.
+Json collectives_json(const topology::CollectiveTimes& times) {
+  Json tables = Json::array();
+  for (const auto& [ranks, us] : times.tables()) {
+    Json sizes = Json::array();
+    Json microseconds = Json::array();
+    for (const auto& [bytes, time_us] : us) {
+      sizes.push_back(bytes);
+      microseconds.push_back(time_us);
+    }
+    tables.push_back({{"ranks", ranks}, {"bytes", std::move(sizes)}, {"time_us", std::move(microseconds)}});
+  }
+  return tables;
+}
+
 }  // namespace
 
 Json model_json(const OpenedModel& model, const kernels::Precision& precision) {
@@ -190,6 +205,7 @@ Json protocol_json(const SweepOptions& options) {
           {"graphs", options.device_free_bytes.empty() ? Json(nullptr) : Json(options.graphs)},
           {"kind", kind_name(options.kind())},
           {"rehearsed_topology", options.rehearsal ? text_or_null(options.rehearsal->topology) : Json(nullptr)},
+          {"rehearsed_collectives", options.rehearsal ? collectives_json(options.rehearsal->times) : Json(nullptr)},
           {"timer", "steady clock, slowest rank of each token"},
           {"percentile_method", kPercentileMethod}};
 }

@@ -17,11 +17,13 @@ Json spread_json(const std::optional<Spread>& spread) {
   return {{"min", spread->min}, {"mean", spread->mean}, {"max", spread->max}};
 }
 
-Json parts_json(const std::optional<Parts>& parts, bool transfer_known) {
+/// of: the point that they are parts of, or of one of its ranks.
+Json parts_json(const std::optional<Parts>& parts, const PointResult& of) {
   if (!parts) return nullptr;
   Json document = Json::object();
-  for (const Part part : kParts) document[std::string(name_of(part))] = (*parts)[part];
-  if (!transfer_known) document[std::string(name_of(Part::kAllreduceTransfer))] = nullptr;
+  for (const Part part : kParts) {
+    document[std::string(name_of(part))] = of.knows(part) ? Json((*parts)[part]) : Json(nullptr);
+  }
   return document;
 }
 
@@ -35,7 +37,7 @@ Json rehearsal_json(const std::optional<Rehearsal>& rehearsal) {
           {"stated_error", value_or_null(rehearsal->stated_error)}};
 }
 
-Json rank_json(const RankFigures& figures, bool transfer_known) {
+Json rank_json(const RankFigures& figures, const PointResult& point) {
   return {{"rank", figures.rank},
           {"query_heads", range_json(figures.shard.query_heads)},
           {"kv_heads", range_json(figures.shard.kv_heads)},
@@ -51,7 +53,8 @@ Json rank_json(const RankFigures& figures, bool transfer_known) {
           {"mbu_achievable", value_or_null(figures.mbu_achievable)},
           {"mbu_useful", value_or_null(figures.mbu_useful)},
           {"waited_share", value_or_null(figures.waited_share)},
-          {"attribution", parts_json(figures.attribution, transfer_known)},
+          {"attribution", parts_json(figures.attribution, point)},
+          {"timer_step_ns", value_or_null(figures.timer_step_ns)},
           {"load_seconds", figures.load_seconds}};
 }
 
@@ -160,7 +163,7 @@ Json point_json(const PointResult& point, bool samples) {
       {"kind", kind_name(point.kind)},
       {"status", status_name(point.status)},
       {"tp", point.tp},
-      {"pp", 1},
+      {"pp", point.pp},
       {"placement", name_of(point.group.placement)},
       {"placement_also", list_json(point.group.also, placement_json)},
       {"devices", point.places()},
@@ -193,8 +196,8 @@ Json point_json(const PointResult& point, bool samples) {
       {"speedup", value_or_null(point.speedup)},
       {"efficiency", value_or_null(point.efficiency)},
       {"comm_share", value_or_null(point.comm_share)},
-      {"attribution", parts_json(point.attribution, point.knows(Part::kAllreduceTransfer))},
-      {"loss", parts_json(point.loss, point.knows(Part::kAllreduceTransfer))},
+      {"attribution", parts_json(point.attribution, point)},
+      {"loss", parts_json(point.loss, point)},
       {"instrumented_tpot_ms", value_or_null(point.instrumented_tpot_ms)},
       {"warm_up", list_json(point.warm_ups, warm_up_json)},
       {"noise",
@@ -209,9 +212,7 @@ Json point_json(const PointResult& point, bool samples) {
         {"lowest_mhz", value_or_null(point.disturbance.mhz)},
         {"highest_mhz", value_or_null(point.highest_mhz)}}},
       {"unmet", value_or_null(point.unmet)},
-      {"ranks",
-       list_json(point.ranks,
-                 [&](const RankFigures& rank) { return rank_json(rank, point.knows(Part::kAllreduceTransfer)); })},
+      {"ranks", list_json(point.ranks, [&](const RankFigures& rank) { return rank_json(rank, point); })},
       {"memory_bytes_per_gpu", heaviest_memory_json(point.ranks)},
       {"verdicts", point.verdicts},
       {"rehearsal", rehearsal_json(point.rehearsal)},

@@ -56,8 +56,8 @@ std::optional<Parts> parts_from(const Field& field) {
   Parts parts;
   for (const Part part : kParts) {
     const Field value = field[name_of(part)];
-    const bool unknown = part == Part::kAllreduceTransfer && value.value().is_null();  // of a rehearsed row
-    parts[part] = unknown ? 0 : value.number();
+    const bool modelled = part == Part::kAllreduceTransfer || part == Part::kAllreduceWait;  // of a rehearsed row
+    parts[part] = modelled && value.value().is_null() ? 0 : value.number();
   }
   return parts;
 }
@@ -104,6 +104,7 @@ RankFigures rank_from(const Field& field) {
           .mbu_useful = number_or_null(field["mbu_useful"]),
           .waited_share = number_or_null(field["waited_share"]),
           .attribution = parts_from(field["attribution"]),
+          .timer_step_ns = number_or_null(field["timer_step_ns"]),
           .load_seconds = field["load_seconds"].number()};
 }
 
@@ -209,7 +210,7 @@ std::optional<TextCost> text_cost_from(const Field& point) {
 /// What PointResult does not keep follows from the rest, or is not measured yet: it must be what we would write.
 void check_derived(const Field& point, const PointResult& read) {
   const Json written = point_json(read, false);
-  for (const char* key : {"kind", "pp", "memory_bytes_per_gpu"}) {
+  for (const char* key : {"kind", "memory_bytes_per_gpu"}) {
     const Field field = point[key];
     const bool same = nlohmann::json(field.value()) == nlohmann::json(written[key]);  // whatever the order of keys
     if (!same) {
@@ -233,17 +234,30 @@ void check_rehearsal(const Field& field, const PointResult& point) {
   }
 }
 
-/// What a collective takes is unknown in a rehearsal without a model of it, and nowhere else.
-void check_transfer_known(const Field& field, const PointResult& point) {
-  const bool transfer_known = point.knows(Part::kAllreduceTransfer);
-  const auto check_transfer = [&](const Field& parts) {
+/// What a collective takes, and how long ranks wait in it, is unknown in rehearsals that do not model it, and nowhere
+/// else.
+void check_known(const Field& field, const PointResult& point) {
+  const auto check = [&](const Field& parts) {
     if (parts.value().is_null()) return;
-    const Field transfer = parts[name_of(Part::kAllreduceTransfer)];
-    if (transfer.value().is_null() == transfer_known) transfer.refuse("known where the collectives' times are");
+    for (const Part part : kParts) {
+      const Field value = parts[name_of(part)];
+      if (value.value().is_null() != point.knows(part)) continue;
+      value.refuse(part == Part::kAllreduceTransfer ? "known where the collectives' times are"
+                                                    : "known where all ranks of a group ran");
+    }
   };
-  check_transfer(field["attribution"]);
-  check_transfer(field["loss"]);
-  for (const Field& rank : field["ranks"].items()) check_transfer(rank["attribution"]);
+  check(field["attribution"]);
+  check(field["loss"]);
+  for (const Field& rank : field["ranks"].items()) check(rank["attribution"]);
+}
+
+/// 1 where a report does not tell. Nothing that ran has more.
+int stages_from(const Field& field) {
+  if (!field.value().contains("pp")) return 1;
+  const Field stages = field["pp"];
+  const int pp = small_integer(stages, 1, parallel::kMaxRanks);
+  if (pp > 1 && kind_from(field["kind"]) != FigureKind::kPredicted) stages.refuse("one stage, of all but predictions");
+  return pp;
 }
 
 /// The parts of a row, and of each rank, are those of its TPOT.
@@ -315,6 +329,7 @@ PointResult point_from_json(const Json& document, const std::string& where) {
   const Field interference = field["interference"];
   PointResult point{.kind = kind_from(field["kind"]),
                     .tp = small_integer(field["tp"], 1, parallel::kMaxRanks),
+                    .pp = stages_from(field),
                     .workload = {.batch = field["batch"].integer(1, INT64_MAX),
                                  .prompt_tokens = field["prompt_tokens"].count(),
                                  .output_tokens = field["output_tokens"].count()},
@@ -372,7 +387,7 @@ PointResult point_from_json(const Json& document, const std::string& where) {
   if (!instrumented.value().is_null()) read_list(instrumented, point.instrumented, instrumented_from);
   check_derived(field, point);
   check_rehearsal(field, point);
-  check_transfer_known(field, point);
+  check_known(field, point);
   check_parts(field, point);
   check_plausible(field, point);
   return point;

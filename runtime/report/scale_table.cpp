@@ -17,7 +17,7 @@ namespace shardscope::runtime {
 namespace {
 
 /// What goes first when a table is too wide; kNarrowGap: one space between columns instead of two.
-enum class Drop : uint8_t { kPerRank, kTail, kNarrowGap, kPeak, kEfficiency, kNever };
+enum class Drop : uint8_t { kPerRank, kTail, kNarrowGap, kPeak, kCommunication, kEfficiency, kNever };
 
 struct Column {
   const char* name;
@@ -54,10 +54,16 @@ std::string tail_text(const PointResult& point) {
   return point.tpot_ms.p95_supported ? figure_text(point.tpot_ms.p95) : kUnknown;
 }
 
+/// Of TPOT, in all-reduces and waiting for their ranks.
+std::string communication_text(const PointResult& point) {
+  return point.comm_share ? percent_text(point.comm_share) : "-";
+}
+
 /// What was found there.
 std::vector<Column> figure_columns(const Points& points) {
   const bool tail = any(points, [](const PointResult& p) { return p.tpot_ms.p95_supported; });
   const bool peak = any(points, [](const PointResult& p) { return p.mbu.has_value(); });
+  const bool communication = any(points, [](const PointResult& p) { return p.comm_share.has_value(); });
   std::vector<Column> columns = {{"TTFT p50", "ms", [](const PointResult& p) { return figure_text(p.ttft_ms.p50); }},
                                  {"TPOT p50", "ms", [](const PointResult& p) { return figure_text(p.tpot_ms.p50); }},
                                  {"±", "%", noise_text}};
@@ -72,6 +78,7 @@ std::vector<Column> figure_columns(const Points& points) {
   columns.push_back({"speedup", "x", speedup_text});
   columns.push_back(
       {"effic.", "%", [](const PointResult& p) { return percent_text(p.efficiency); }, Drop::kEfficiency});
+  if (communication) columns.push_back({"comm.", "% TPOT", communication_text, Drop::kCommunication});
   return columns;
 }
 
@@ -107,7 +114,8 @@ std::string fitting_table(const Points& points) {
   std::vector<Column> figures = figure_columns(points);
   size_t gap = 2;
   std::string table = layout(points, keys, figures, gap);
-  for (const Drop drop : {Drop::kPerRank, Drop::kTail, Drop::kNarrowGap, Drop::kPeak, Drop::kEfficiency}) {
+  for (const Drop drop :
+       {Drop::kPerRank, Drop::kTail, Drop::kNarrowGap, Drop::kPeak, Drop::kCommunication, Drop::kEfficiency}) {
     if (widest_line(table) <= kTableColumns) break;
     if (drop == Drop::kNarrowGap) gap = 1;
     std::erase_if(figures, [&](const Column& column) { return column.drop == drop; });

@@ -25,6 +25,11 @@ list(APPEND runtime_sources
   report/page/report_page.cpp
   report/page/shell.cpp
   report/parts_table.cpp
+  report/plan_catalogue.cpp
+  report/plan_csv.cpp
+  report/plan_json.cpp
+  report/plan_table.cpp
+  report/plan_text.cpp
   report/point_json.cpp
   report/point_reading.cpp
   report/rehearsal_text.cpp

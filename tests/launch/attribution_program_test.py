@@ -46,6 +46,7 @@ class Attribution(unittest.TestCase):
         self.assertAlmostEqual(sum(parts.values()), tpot_ms, delta=1e-9 * tpot_ms)
         for rank in row["ranks"]:
             self.assertAlmostEqual(sum(rank["attribution"].values()), tpot_ms, delta=1e-9 * tpot_ms)
+            self.assertEqual(rank["timer_step_ns"], 1)  # of the steady clock
             read = rank["bytes_per_step"]
             moved = read["weights"] + read["kv_read"] + read["kv_write"]
             self.assertAlmostEqual(rank["attribution"]["ideal_memory"], moved / rank["achievable_gb_per_s"] * 1e-6,
@@ -71,6 +72,7 @@ class Attribution(unittest.TestCase):
         self.assertFalse(report["protocol"]["instrumented"])
         for field in ("attribution", "loss", "comm_share", "instrumented_tpot_ms"):
             self.assertIsNone(row[field])
+        self.assertIsNone(row["ranks"][0]["timer_step_ns"])
         self.assertNotIn("where TPOT goes", text)
 
     def test_one_output_token_has_no_steps_to_take_apart(self):

@@ -109,6 +109,7 @@ class Reports(unittest.TestCase):
             for rank in row["ranks"]:
                 parts = rank["attribution"]
                 self.assertGreater(parts["head_and_sampling"] + parts["ideal_memory"], 0)
+                self.assertGreaterEqual(rank["timer_step_ns"], 1)
                 if row["tp"] > 1:
                     self.assertGreater(parts["allreduce_transfer"] + parts["allreduce_wait"], 0)
             self.assertIsNotNone(row["loss"])

@@ -33,6 +33,7 @@ class Rehearsal(unittest.TestCase):
         report = report_of(done)
         self.assertEqual([row["tp"] for row in report["results"]], [1, 2, 8])
         self.assertEqual((report["protocol"]["kind"], report["protocol"]["rehearsed_topology"]), ("rehearsed", None))
+        self.assertEqual(report["protocol"]["rehearsed_collectives"], [])
         self.assertEqual(len(report["environment"]["ranks"]), 1)
         for row in report["results"]:
             with self.subTest(tp=row["tp"]):
@@ -44,6 +45,8 @@ class Rehearsal(unittest.TestCase):
                 alone = row["tp"] == 1
                 self.assertEqual(rehearsal["step_collectives_ms"], 0 if alone else None)
                 self.assertEqual(row["attribution"]["allreduce_transfer"], 0 if alone else None)
+                self.assertEqual(row["attribution"]["allreduce_wait"], 0 if alone else None)
+                self.assertEqual(row["comm_share"], 0 if alone else None)
                 self.assertEqual("compute_only" in "".join(row["verdicts"]), not alone)
         lines = done.stderr.decode().splitlines()
         self.assertTrue(any(line.startswith("rehearsed, not measured: ") for line in lines))
@@ -52,9 +55,11 @@ class Rehearsal(unittest.TestCase):
         report = report_of(run(["scale", "--model", "tiny", "--rehearse", "2,4", "--topology", H100, *SHORT, "--json", "-"]))
         two, four = report["results"]
         self.assertEqual(report["protocol"]["rehearsed_topology"], str(H100))
+        self.assertEqual([table["ranks"] for table in report["protocol"]["rehearsed_collectives"]], [2])
         self.assertGreater(two["rehearsal"]["step_collectives_ms"], 0)
         self.assertAlmostEqual(two["attribution"]["allreduce_transfer"], two["rehearsal"]["step_collectives_ms"])
         self.assertGreater(two["tpot_ms"]["min"], two["rehearsal"]["step_collectives_ms"])
+        self.assertGreater(two["ranks"][0]["tpot_ms"], two["rehearsal"]["step_collectives_ms"])
         self.assertIsNone(four["rehearsal"]["step_collectives_ms"])  # of two GPUs alone
 
     def test_csv_says_so(self):

@@ -56,6 +56,10 @@ TEST_CASE("rehearsal_options: a machine's all-reduces from its file") {
   CHECK(options.topology == file);
   CHECK(options.times.time(2, 8192));
   CHECK_FALSE(options.backend_at);
+  const runtime::RehearsalOptions catalogued =
+      rehearsal_options(values_of({"--rehearse", "2", "--topology", "aws-p5"}), session);
+  CHECK(catalogued.topology == "aws-p5");
+  CHECK(catalogued.times.time(2, 8192));  // the public table of its class
   CHECK(rehearsal_options(values_of({"--rehearse", "2"}), session).topology.empty());
   CHECK_THROWS_AS(rehearsal_options(values_of({"--rehearse", "2", "--topology", "/no/such"}), session), UserError);
 }

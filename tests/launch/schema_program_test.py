@@ -90,13 +90,17 @@ def objects_in(schema, path="$"):
 
 class Schemas(unittest.TestCase):
     def test_they_are_schemas_and_require_every_field(self):
-        self.assertEqual(sorted(SCHEMAS), ["comm", "compare", "doctor", "generate", "report", "shards", "topology"])
+        self.assertEqual(sorted(SCHEMAS), ["catalogue", "comm", "compare", "doctor", "generate", "report", "selfcheck",
+                                           "shards", "topology"])
         for name, schema in SCHEMAS.items():
             Validator.check_schema(schema)
             self.assertEqual(schema["properties"]["schema"]["const"], schema["title"])
             for path, part in objects_in(schema):
                 with self.subTest(schema=name, path=path):
-                    self.assertEqual(part["required"], list(part["properties"]))
+                    only_some = part.get("then", {}).get("required", [])  # documents have these: those of plan
+                    self.assertLessEqual(set(only_some), set(part["properties"]))
+                    always = [key for key in part["properties"] if key not in only_some]
+                    self.assertEqual(part["required"], always)
 
     def test_what_they_share_is_the_same(self):
         seen = {}
@@ -133,6 +137,28 @@ class Documents(unittest.TestCase):
         report = self.document(["scale", "--model", REAL, "--prompt-file", __file__, "--peak-bandwidth", "10000", *SHORT],
                                "report")
         self.assertIsNotNone(report["results"][0]["tokenise_ms"])
+
+    def test_plan(self):
+        arguments = ["plan", "--model", "llama2-70b", "--topology", "aws-p4d", "--against", "azure-nc96ads-v4"]
+        report = self.document([*arguments, "--batch", "1,256", "--slo-tpot-ms", "30"], "report")
+        self.assertEqual(report["command"], "plan")
+        self.assertIn("out_of_memory", [row["status"] for row in report["results"]])
+        self.assertIsNotNone(report["recommendation"])
+        quantised = self.document([*arguments, "--quant", "int4", "--kv-dtype", "int8", "--output-tokens", "1", "--pp",
+                                   "2"], "report")
+        self.assertEqual(quantised["model"]["quantisation"]["bits_nominal"], 4)
+        nothing = self.document(["plan", "--model", "llama3.1-405b", "--gpu", "t4"], "report")
+        self.assertIsNone(nothing["recommendation"])
+        for lacking in ("fits", "range", "uncalibrated"):
+            wrong = copy.deepcopy(report)
+            del wrong["results"][0][lacking]
+            self.assertEqual(len(errors_of(wrong, "report")), 1, lacking)
+        del report["calibration"]
+        self.assertEqual(len(errors_of(report, "report")), 1)
+
+    def test_plan_of_its_own(self):
+        self.assertGreater(len(self.document(["plan", "--list"], "catalogue")["gpus"]), 20)
+        self.assertGreater(len(self.document(["plan", "--self-check"], "selfcheck")["rows"]), 20)
 
     def test_samples(self):
         report = self.document(["scale", "--model", "tiny", "--samples", *SHORT], "report")

@@ -116,8 +116,8 @@ inline runtime::PointResult full_point() {
     }
     figures.memory = {next.count(), next.count(), next.count()};
     figures.attribution = parts_of(*point.tpot_ms.p50);
-    for (auto* field :
-         {&figures.tpot_ms, &figures.mbu, &figures.mbu_achievable, &figures.mbu_useful, &figures.waited_share}) {
+    for (auto* field : {&figures.tpot_ms, &figures.mbu, &figures.mbu_achievable, &figures.mbu_useful,
+                        &figures.waited_share, &figures.timer_step_ns}) {
       *field = next.real();
     }
     point.ranks.push_back(figures);

@@ -79,6 +79,17 @@ TEST_CASE("CollectiveTimes: of several figures the fastest, and those without pe
   CHECK_THAT(without.source(2), Contains("peer access off"));
 }
 
+TEST_CASE("CollectiveTimes: figures of which launches by one process are a part are called so") {
+  Measurement one = all_reduce(2, 1024, 30);
+  one.one_process = true;
+  CHECK_THAT(CollectiveTimes(measured({one})).source(2), Contains("launched by one process"));
+  Measurement each = all_reduce(2, 1024, 8);
+  each.one_process = false;
+  for (const Measurement& other : {each, all_reduce(2, 2048, 9)}) {
+    CHECK_THAT(CollectiveTimes(measured({one, other})).source(2), !Contains("one process"));
+  }
+}
+
 TEST_CASE("CollectiveTimes: a bandwidth is a time, and figures that are none are left out") {
   Measurement rate{.kind = Measurement::Kind::kAllReduce, .gpu_count = 2, .bytes = 1'000'000, .gb_per_s = 100};
   CHECK(us_of(CollectiveTimes(measured({rate})), 2, 1'000'000) == Approx(10));
@@ -91,28 +102,38 @@ TEST_CASE("CollectiveTimes: a bandwidth is a time, and figures that are none are
   CHECK_FALSE(CollectiveTimes().time(2, 1024));
 }
 
-TEST_CASE("CollectiveTimes: the public table stands for its class of machine alone") {
-  const CollectiveTimes hopper(switched("NVIDIA H100 80GB HBM3"));
-  CHECK(us_of(hopper, 2, 8192) == 6.8);
-  CHECK(us_of(hopper, 8, 131072) == 19.0);
-  CHECK(us_of(hopper, 4, 16384) == 11.2);  // 12.5 in the table, where twice the bytes took 11.2
-  CHECK_THAT(hopper.source(4), Contains("H100 SXM, NCCL 2.29"));
+TEST_CASE("CollectiveTimes: what is known of others stands for machines of that GPU behind NVSwitches alone") {
+  const std::vector<KnownTimes> known = {
+      {.gpu = "h100-sxm", .what = "somebody's H100", .ranks = 4, .us = {{8192, 10.0}, {16384, 12.5}, {32768, 11.2}}}};
+  const CollectiveTimes hopper(switched("NVIDIA H100 80GB HBM3"), known);
+  CHECK(us_of(hopper, 4, 8192) == 10);
+  CHECK(us_of(hopper, 4, 16384) == 11.2);  // twice the bytes took that
+  CHECK_THAT(hopper.source(4), Contains("somebody's H100"));
   CHECK_FALSE(hopper.time(4, 1 << 20));
   CHECK_FALSE(hopper.time(3, 8192));
-  CHECK(us_of(CollectiveTimes(switched("NVIDIA A100-SXM4-40GB")), 8, 8192) == 21.3);
-  CHECK_FALSE(CollectiveTimes(switched("NVIDIA H200")).time(2, 8192));
+  CHECK_FALSE(CollectiveTimes(switched("NVIDIA H200"), known).time(4, 8192));
+  CHECK_FALSE(CollectiveTimes(switched("NVIDIA H100 80GB HBM3")).time(4, 8192));
   Topology pairs = test::joined(4, "SYS");
-  for (Gpu& each : pairs.gpus) each.name = "NVIDIA H100 PCIe";
-  CHECK_FALSE(CollectiveTimes(test::understood(pairs)).time(2, 8192));
+  for (Gpu& each : pairs.gpus) each.name = "NVIDIA H100 80GB HBM3";
+  CHECK_FALSE(CollectiveTimes(test::understood(pairs), known).time(4, 8192));
 }
 
-TEST_CASE("CollectiveTimes: own figures of a machine come before the table, degree by degree") {
+TEST_CASE("CollectiveTimes: own figures of a machine come before those of others, degree by degree") {
+  const std::vector<KnownTimes> known = {{.gpu = "h100-sxm", .what = "others", .ranks = 8, .us = {{8192, 16.0}}},
+                                         {.gpu = "h100-sxm", .what = "others", .ranks = 2, .us = {{8192, 6.8}}}};
   Topology topology = switched("NVIDIA H100 80GB HBM3");
   topology.measurements = {all_reduce(8, 8192, 99)};
-  const CollectiveTimes times(topology);
+  const CollectiveTimes times(topology, known);
   CHECK(us_of(times, 8, 8192) == 99);
   CHECK(us_of(times, 2, 8192) == 6.8);
   CHECK_THAT(times.source(8), Contains("measured on 8 GPUs"));
+}
+
+TEST_CASE("CollectiveTimes: its tables are what it interpolates between") {
+  using Tables = std::map<int, std::map<int64_t, double>>;
+  CHECK(CollectiveTimes().tables().empty());
+  const CollectiveTimes times(measured({all_reduce(4, 1024, 10), all_reduce(4, 16384, 9), all_reduce(2, 4096, 5)}));
+  CHECK(times.tables() == Tables{{2, {{4096, 5}}}, {4, {{1024, 9}, {16384, 9}}}});
 }
 
 TEST_CASE("CollectiveTimes: a recorded run of nccl-tests") {

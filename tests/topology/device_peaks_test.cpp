@@ -101,10 +101,10 @@ TEST_CASE("peak_disagreement: silent where the right row meets the clock and wid
   };
   for (const Driver& driver :
        {Driver{"v100-sxm2-16gb", 877, 4096}, Driver{"a100-40gb", 1215, 5120}, Driver{"a100-80gb-sxm", 1593, 5120},
-        Driver{"a100-80gb-pcie", 1512, 5120}, Driver{"a10g", 6251, 384}, Driver{"l4", 6251, 192},
-        Driver{"l40s", 9001, 384}, Driver{"h100-pcie", 1593, 5120}, Driver{"h100-sxm", 2619, 5120},
-        Driver{"h200", 3201, 6144}, Driver{"rtx-3090", 9751, 384}, Driver{"rtx-4090", 10501, 384},
-        Driver{"rtx-5090", 14001, 512}}) {
+        Driver{"a100-80gb-pcie", 1512, 5120}, Driver{"t4", 5001, 256}, Driver{"a10g", 6251, 384},
+        Driver{"l4", 6251, 192}, Driver{"l40s", 9001, 384}, Driver{"h100-pcie", 1593, 5120},
+        Driver{"h100-sxm", 2619, 5120}, Driver{"h200", 3201, 6144}, Driver{"rtx-3090", 9751, 384},
+        Driver{"rtx-4090", 10501, 384}, Driver{"rtx-5090", 14001, 512}}) {
     INFO(driver.name);
     CHECK_FALSE(peak_disagreement(row(driver.name), driver.clock_mhz, driver.width_bits));
   }

@@ -69,7 +69,9 @@ Topology full() {
                             .bytes = 8192,
                             .time_us = 9.5,
                             .busbw_gb_per_s = 1.5,
-                            .algorithm = "ring"}};
+                            .algorithm = "ring",
+                            .one_process = true,
+                            .graph = false}};
   topology.warnings = {"From the source."};
   return understood(topology);
 }
@@ -125,6 +127,9 @@ TEST_CASE("topology_json: the contract's names, and null for what is not known")
   CHECK(document.at("gpus").at(1).at("numa_nodes").is_null());
   CHECK(document.at("measurements").at(0).at("direction") == "uni");
   CHECK(document.at("measurements").at(1).at("from").is_null());
+  CHECK(document.at("measurements").at(1).at("one_process") == true);
+  CHECK(document.at("measurements").at(1).at("graph") == false);
+  CHECK(document.at("measurements").at(0).at("graph").is_null());
   Topology unknown = joined(2, "SYS");
   unknown.links.reset();
   unknown.nics_known = false;

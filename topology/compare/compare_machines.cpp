@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "topology/compare/compare_parts.hpp"
-#include "topology/device_peaks.hpp"
 #include "topology/draw/plain_text.hpp"
+#include "topology/gpu_names.hpp"
 
 namespace shardscope::topology {
 namespace {
@@ -16,45 +16,6 @@ std::optional<std::string> models_of(const Topology& machine) {
   for (const Gpu& gpu : machine.gpus) names.insert(printable(gpu.name));
   if (names.empty() || names.count("") > 0) return std::nullopt;
   return fmt::format("{}", fmt::join(names, ", "));
-}
-
-/// The row of device_peaks() that a driver's name means; nullptr where it does not say which of several.
-const DevicePeaks* peaks_of_name(const std::string& name) {
-  struct Sign {
-    std::string_view part, other, row;  // both parts must occur
-  };
-  // The first that fits counts. Names as drivers give them; "H100 80GB HBM3" is the SXM one.
-  constexpr Sign kSigns[] = {
-      {"V100-SXM2-16GB", "", "v100-sxm2-16gb"},
-      {"V100-SXM2-32GB", "", "v100-sxm2-32gb"},
-      {"V100-PCIE-16GB", "", "v100-pcie-16gb"},
-      {"V100-PCIE-32GB", "", "v100-pcie-32gb"},
-      {"A100-SXM4-40GB", "", "a100-40gb"},
-      {"A100-PCIE-40GB", "", "a100-40gb"},
-      {"A100-SXM4-80GB", "", "a100-80gb-sxm"},
-      {"A100 80GB PCIe", "", "a100-80gb-pcie"},
-      {"A10G", "", "a10g"},
-      {"L40S", "", "l40s"},
-      {"H100 PCIe", "", "h100-pcie"},
-      {"H100 80GB HBM3", "", "h100-sxm"},
-      {"H100 NVL", "", "h100-nvl"},
-      {"GH200", "480GB", "gh200-96gb"},
-      {"H200", "", "h200"},
-      {"B200", "", "b200"},
-      {"RTX 3090", "", "rtx-3090"},
-      {"RTX 4090", "", "rtx-4090"},
-      {"RTX 5090", "", "rtx-5090"},
-      {"RTX PRO 6000 Blackwell", "", "rtx-pro-6000"},
-  };
-  for (const std::string_view unlike : {"GB200", "GH200 144G", "RTX 3090 Ti", "RTX 4090 D", "H200 NVL"}) {
-    if (name.find(unlike) != std::string::npos) return nullptr;
-  }
-  for (const Sign& sign : kSigns) {
-    if (name.find(sign.part) != std::string::npos && name.find(sign.other) != std::string::npos) {
-      return find_device_peaks(sign.row);
-    }
-  }
-  return name == "NVIDIA L4" ? find_device_peaks("l4") : nullptr;
 }
 
 /// GB/s of the slowest GPU's memory: by its clock and width, else by its name.

@@ -6,6 +6,7 @@
 #include "topology/draw/picture.hpp"
 #include "topology/draw/plain_text.hpp"
 #include "topology/drawing.hpp"
+#include "topology/markup.hpp"
 
 namespace shardscope::topology {
 namespace {
@@ -49,29 +50,7 @@ constexpr const char* kStyle = R"css(
 )css";
 
 std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : printable(text)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
+  return escaped_markup(printable(text));
 }
 
 /// One digit behind the point, none of ".0": the same on every machine.

@@ -36,6 +36,8 @@ std::string source_in_words(SourceKind kind) {
       return "a table of all-reduce figures";
     case SourceKind::kShardscope:
       return "a shardscope report";
+    case SourceKind::kCatalogue:
+      return "catalogue of machines";
   }
   return "";
 }

@@ -202,6 +202,8 @@ void append_rows(const CollectiveRun& run, std::optional<size_t> gpus, Topology&
     each.gb_per_s = row.gb_per_s;
     each.busbw_gb_per_s = row.busbw_gb_per_s;
     each.algorithm = run.algorithm;
+    each.one_process = run.one_process;
+    each.graph = run.graph;
     topology.measurements.push_back(std::move(each));
   }
 }

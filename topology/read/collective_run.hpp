@@ -27,13 +27,24 @@ struct CollectiveRun {
   std::string collective;  // "all_reduce", …; empty: not told
   std::string algorithm = "NCCL";
   std::optional<bool> p2p;
-  std::optional<size_t> told_gpus;  // by options
-  std::vector<Gpu> ranks;           // by list of ranks
+  std::optional<size_t> told_gpus;                 // by options
+  std::vector<Gpu> ranks;                          // by list of ranks
+  std::vector<std::string> processes;              // of each rank: its host and process; empty texts: not told
+  std::optional<int64_t> threads, gpus_of_thread;  // of one process
+  std::optional<bool> one_process;                 // as in Measurement
+  std::optional<bool> graph;
   bool several_hosts = false;
   bool ended = false;  // the lines below the table are there
   std::optional<int64_t> least_bytes, most_bytes, factor, step_bytes;
   std::vector<CollectiveRow> rows;
 };
+
+/// Threads, GPUs and graphs by what follows the program's name on its command line. Options that are left out have the
+/// program's defaults, where the command stands there whole.
+void read_launch_options(std::string_view command, CollectiveRun& run);
+
+/// As in Measurement: by the processes of the ranks, else by threads and GPUs of one process.
+std::optional<bool> one_process_of(const CollectiveRun& run, std::optional<size_t> gpus);
 
 /// "128M" of nccl-tests' -b and -e; nullopt: no size.
 std::optional<int64_t> size_of_option(std::string_view word);

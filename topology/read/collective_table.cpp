@@ -67,15 +67,21 @@ Head head_of(const std::vector<std::string>& cells, int line) {
   return head;
 }
 
-/// A number behind a word of the command that made the table: "--nproc_per_node=8", "-g 8".
-std::optional<size_t> gpus_told_in(std::string_view line) {
+/// What a word of the command that made the table tells: "--nproc_per_node=8", "-g 8".
+struct Told {
+  size_t gpus = 0;
+  bool of_process = false;  // else as many processes
+};
+std::optional<Told> gpus_told_in(std::string_view line) {
   for (const std::string_view option :
        {"--nproc_per_node=", "--nproc-per-node=", "--nproc_per_node ", "--ngpus ", " -g "}) {
     const size_t at = line.find(option);
     if (at == std::string_view::npos) continue;
     const std::string_view rest = line.substr(at + option.size());
     const std::optional<int64_t> count = count_of(rest.substr(0, rest.find_first_not_of("0123456789")));
-    if (count && *count > 0 && static_cast<size_t>(*count) <= kMostGpus) return static_cast<size_t>(*count);
+    if (count && *count > 0 && static_cast<size_t>(*count) <= kMostGpus) {
+      return Told{static_cast<size_t>(*count), option.find("nproc") == std::string_view::npos};
+    }
   }
   return std::nullopt;
 }
@@ -97,8 +103,8 @@ class TableReader {
         above.clear();
         continue;
       }
-      if (const std::optional<size_t> gpus = gpus_told_in(line.substr(0, kLongestMarkdownLine)); gpus && !ours)
-        told_ = gpus;
+      if (const std::optional<Told> told = gpus_told_in(line.substr(0, kLongestMarkdownLine)); told && !ours)
+        told_ = told;
       std::vector<std::string> cells = markdown_cells(line);
       if (is_markdown_ruler(cells) && cells.size() == above.size() && above.size() <= kMostMarkdownColumns) {
         const Head head = head_of(above, cursor_.number - 1);
@@ -191,7 +197,7 @@ class TableReader {
 
   std::optional<size_t> gpus_of_table(const Head& head, const std::vector<Row>& rows) {
     CollectiveRun run{.line = head.line};
-    run.told_gpus = told_;
+    if (told_) run.told_gpus = told_->gpus;
     for (const Row& row : rows) {
       CollectiveRow each;
       for (size_t i = 0; i < row.cells.size(); ++i) {
@@ -259,6 +265,13 @@ class TableReader {
     }
     if (damaged && times.empty()) return;
     CollectiveRun run{.line = row.line, .algorithm = algorithm};
+    if (told_ && told_->of_process) {
+      run.threads = 1;
+      run.gpus_of_thread = told_->gpus;
+      run.one_process = one_process_of(run, gpus);
+    } else if (told_) {
+      run.one_process = false;
+    }
     if (times.empty()) {
       run.rows.push_back(values);
       drop_damaged_rows(run, gpus, faults_);
@@ -284,7 +297,7 @@ class TableReader {
   LineCursor cursor_;
   Topology topology_;
   Faults faults_;
-  std::optional<size_t> told_;
+  std::optional<Told> told_;
   size_t gpus_ = 0;
 };
 

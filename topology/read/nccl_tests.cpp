@@ -108,6 +108,7 @@ class RunReader {
     run_.least_bytes = size_of_option(word_after(words, "-b"));
     run_.most_bytes = size_of_option(word_after(words, "-e"));
     run_.factor = count_of(word_after(words, "-f"));
+    read_launch_options(line.substr(std::min(line.find(' ', perf), line.size())), run_);
   }
 
   /// Set on a command's line, for that run; on a line of its own ("export"), from there on.
@@ -130,12 +131,16 @@ class RunReader {
     ours_ = true;
     begin_run();
     run_.ranks.clear();
+    run_.processes.clear();
     const std::optional<int64_t> threads = count_of(word_after(words, words[0]));
     std::optional<int64_t> gpus = count_of(word_after(words, "nGpus"));
     if (!gpus) gpus = count_of(word_after(words, "ngpus"));
     if (threads && gpus && *threads > 0 && *threads <= 1024 && *gpus > 0 && *gpus <= 1024) {
       run_.told_gpus = std::max(run_.told_gpus.value_or(0), static_cast<size_t>(*threads * *gpus));
     }
+    if (threads) run_.threads = threads;
+    if (gpus) run_.gpus_of_thread = gpus;
+    if (const std::optional<int64_t> graphs = count_of(word_after(words, "graph:"))) run_.graph = *graphs > 0;
     run_.least_bytes = count_of(word_after(words, "minBytes"));
     run_.most_bytes = count_of(word_after(words, "maxBytes"));
     run_.factor.reset();
@@ -155,7 +160,8 @@ class RunReader {
       return;
     }
     if (run_.ranks.size() == 1024) return;
-    if (const std::string_view host = word_after(words, "on"); !host.empty()) {
+    const std::string_view host = word_after(words, "on");
+    if (!host.empty()) {
       run_.several_hosts = run_.several_hosts || (!host_.empty() && host_ != host);
       host_ = host;
     }
@@ -172,6 +178,8 @@ class RunReader {
         gpu.name = bounded_name(line.substr(name, line.find_last_not_of(' ') + 1 - name));
     }
     run_.ranks.push_back(std::move(gpu));
+    const std::optional<int64_t> process = count_of(word_after(words, "Pid"));
+    run_.processes.push_back(process ? fmt::format("{} {}", bounded_name(host), *process) : "");
   }
 
   void read_head(const Words& words) {
@@ -254,6 +262,7 @@ class RunReader {
     const std::optional<size_t> gpus = gpus_of_run(run_, faults_);
     find_missing_rows(run_, faults_);
     drop_damaged_rows(run_, gpus, faults_);
+    run_.one_process = one_process_of(run_, gpus);
     append_rows(run_, gpus, topology_);
     if (run_.several_hosts) {
       faults_.note(fmt::format("line {}: ranks of several machines: how many GPUs one has is not told", run_.line));

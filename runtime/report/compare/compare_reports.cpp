@@ -10,7 +10,8 @@ namespace shardscope::runtime {
 namespace {
 
 bool same_point(const PointResult& a, const PointResult& b) {
-  if (a.tp != b.tp || a.group.replicas != b.group.replicas || !(a.workload == b.workload) || a.kind != b.kind)
+  if (a.tp != b.tp || a.pp != b.pp || a.group.replicas != b.group.replicas || !(a.workload == b.workload) ||
+      a.kind != b.kind)
     return false;
   return std::any_of(topology::kPlacements.begin(), topology::kPlacements.end(), [&](topology::Placement placement) {
     return was_asked(a.group, placement) && was_asked(b.group, placement);

@@ -1,4 +1,5 @@
-// Files that the build puts into the program for pages to carry: see assets.cmake, which makes one definition of each.
+// Files that the build puts into the program, most for pages to carry: see assets.cmake, which makes one definition of
+// each.
 #pragma once
 
 #include <string_view>
@@ -16,5 +17,6 @@ extern const PageAsset kPageStyle;      // page.css
 extern const PageAsset kPageScript;     // page.js: what pages share
 extern const PageAsset kReportScript;   // report*.js: the page of a report
 extern const PageAsset kCompareScript;  // compare/compare.js: the page of a comparison
+extern const PageAsset kPlanConstants;  // runtime/plan/constants.json
 
 }  // namespace shardscope::runtime

@@ -95,8 +95,9 @@ const Report = (() => {
     return more ? known(mine.low_ms) && known(others.high_ms) && mine.low_ms > others.high_ms * share :
                   known(mine.high_ms) && known(others.low_ms) && mine.high_ms < others.low_ms * share;
   }
-  const surelyFaster = (row) => surely(row, false, 1);
-  const surelyLoses = (row) => surely(row, true, row.tp_base / row.tp);
+  /// Neither can be told of a row without a speed-up: its TPOT, or the base's, leaves something out.
+  const surelyFaster = (row) => known(row.speedup) && surely(row, false, 1);
+  const surelyLoses = (row) => known(row.speedup) && surely(row, true, row.tp_base / row.tp);
 
   /// A figure that is not to be trusted like the others is drawn hollow.
   const doubtful = (row) => row.status !== "ok";

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "runtime/report/page/page.hpp"
+#include "topology/markup.hpp"
 
 namespace shardscope::runtime {
 namespace {
@@ -31,26 +32,6 @@ std::string policy_of(const std::vector<PageAsset>& scripts) {
       "default-src 'none'; script-src{}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
       "require-trusted-types-for 'script'",
       sources);
-}
-
-std::string escaped_text(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
 }
 
 /// JSON in which no `<` can end the element that holds it, nor begin a comment; and no line separator of JavaScript.
@@ -89,7 +70,7 @@ std::string page_shell(const PageShell& shell) {
       "<meta name=\"color-scheme\" content=\"light dark\">\n<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n"
       "<main id=\"page\"><noscript>This page draws its figures with its own scripts: allow them, or read the JSON "
       "report.</noscript></main>\n",
-      policy_of(scripts), escaped_text(clean(shell.title)), kPageStyle.text);
+      policy_of(scripts), topology::escaped_markup(clean(shell.title)), kPageStyle.text);
   for (const auto& [id, svg] : shell.pictures) {
     html += fmt::format("<div id=\"picture-{}\" class=\"picture\" hidden>\n{}</div>\n", id, svg);
   }

@@ -148,7 +148,7 @@ TEST_CASE("compare_reports: replicas are paired with as many replicas, and never
   CHECK(contains(compare_reports(alone).summary, "Most at TP=2 x 2 replicas, batch 1 with 8 + 4 tokens: +5.00 ms"));
 }
 
-TEST_CASE("compare_reports: a transfer that neither rehearsal knows is no figure") {
+TEST_CASE("compare_reports: a transfer and a wait that neither rehearsal knows are no figures") {
   const auto rehearsed = [](double ms) {
     std::vector<PointResult> points = {a_known_point(2, {.ideal = ms})};
     points[0].kind = FigureKind::kRehearsed;
@@ -162,9 +162,10 @@ TEST_CASE("compare_reports: a transfer that neither rehearsal knows is no figure
   const Json document = comparison_json(comparison, reports);
   const Json& explained = document["points"][0]["explained_ms"];
   CHECK(explained["allreduce_transfer"].is_null());
+  CHECK(explained["allreduce_wait"].is_null());
   CHECK(explained["ideal_memory"] == 5);
   CHECK(contains(comparison_text(comparison, reports),
-                 "2       1   +5.00   5.00     0.000  0.000  0.000       n/a  0.000  0.000  0.000  0.000\n"));
+                 "2       1   +5.00   5.00     0.000  0.000  0.000       n/a   n/a  0.000  0.000  0.000\n"));
 }
 
 TEST_CASE("report_differences: lists of one length value by value, and figures with the digits that tell them apart") {

@@ -212,6 +212,43 @@ TEST_CASE("comparable_key: the all-reduce asked for is not in it") {
   CHECK(comparable_key(a_report(options)) == comparable_key(a_report()));
 }
 
+TEST_CASE("comparable_key: of a rehearsal the all-reduce times are in it, and not their file's name") {
+  const auto rehearsed = [](const char* file, double us) {
+    topology::Topology machine;
+    for (const int64_t bytes : {1024, 16384}) {
+      machine.measurements.push_back({.kind = topology::Measurement::Kind::kAllReduce,
+                                      .gpu_count = 2,
+                                      .bytes = bytes,
+                                      .time_us = bytes == 1024 ? us : 40});
+    }
+    SweepOptions options = an_options();
+    options.rehearsal =
+        RehearsalOptions{.times = topology::CollectiveTimes(machine), .topology = file, .backend_at = {}};
+    return a_report(options);
+  };
+  const Json report = rehearsed("a.txt", 10);
+  CHECK(report["protocol"]["rehearsed_topology"] == "a.txt");
+  CHECK(report["protocol"]["rehearsed_collectives"] ==
+        Json::array({Json{{"ranks", 2}, {"bytes", {1024, 16384}}, {"time_us", {10.0, 40.0}}}}));
+  CHECK(comparable_key(rehearsed("b.txt", 10)) == comparable_key(report));
+  CHECK(comparable_differences(report, rehearsed("b.txt", 10)).empty());
+  CHECK(comparable_key(rehearsed("a.txt", 11)) != comparable_key(report));
+  CHECK(comparable_differences(report, rehearsed("a.txt", 11)) ==
+        Lines{"protocol.rehearsed_collectives[0].time_us[0]: 10.0, 11.0"});
+  SweepOptions nothing = an_options();
+  nothing.rehearsal = RehearsalOptions{};
+  CHECK(a_report(nothing)["protocol"]["rehearsed_collectives"] == Json::array());
+  CHECK(comparable_key(a_report(nothing)) != comparable_key(report));
+}
+
+TEST_CASE("comparable_key: of what ran it is as if nobody had ever rehearsed") {
+  Json report = a_report();
+  const std::string key = comparable_key(report);
+  CHECK(report["protocol"]["rehearsed_collectives"].is_null());
+  report["protocol"].erase("rehearsed_collectives");
+  CHECK(comparable_key(report) == key);
+}
+
 TEST_CASE("continue_report: takes what is whole, and the first visit of what is not") {
   PointResult ok = test::full_point();
   ok.workload = {.batch = 1, .prompt_tokens = 8, .output_tokens = 4};

@@ -133,6 +133,7 @@ TEST_CASE("point_json: every figure stands under its own name") {
       {"/ranks/1/mbu_achievable", *point.ranks[1].mbu_achievable},
       {"/ranks/1/mbu_useful", *point.ranks[1].mbu_useful},
       {"/ranks/1/waited_share", *point.ranks[1].waited_share},
+      {"/ranks/1/timer_step_ns", *point.ranks[1].timer_step_ns},
       {"/ranks/1/load_seconds", point.ranks[1].load_seconds},
       {"/memory_bytes_per_gpu/weights", point.ranks[1].memory.weights},  // the heavier of the two
       {"/comm_share", *point.comm_share},
@@ -288,6 +289,16 @@ TEST_CASE("point_from_json: a point survives the way through a file") {
   }
 }
 
+TEST_CASE("point_from_json: pipeline stages are of predictions, and one where a report does not tell") {
+  PointResult point = test::a_point(2, 5);
+  point.kind = FigureKind::kPredicted;
+  point.pp = 4;
+  Json document = point_json(point, false);
+  CHECK(point_from_json(through_text(document), "text").pp == 4);
+  document.erase("pp");
+  CHECK(point_from_json(through_text(document), "text").pp == 1);
+}
+
 TEST_CASE("point_from_json: fields that it does not know are left aside") {
   Json document = point_json(full_point(), true);
   document["from_a_later_version"] = 1;
@@ -301,7 +312,7 @@ TEST_CASE("point_from_json: each missing key is refused") {
   for (const Pointer& place : places_of(document)) {
     Json changed = document;
     Json& parent = changed[place.parent_pointer()];
-    if (!parent.is_object()) continue;
+    if (!parent.is_object() || place.to_string() == "/pp") continue;  // one stage where none is told
     parent.erase(place.back());
     CAPTURE(place.to_string());
     CHECK(refusal(changed).find("report.json: results[3]") != std::string::npos);
@@ -383,6 +394,8 @@ TEST_CASE("point_from_json: numbers that are not finite, too large or negative, 
   CHECK(with("/placement", "nearest").find("known: linear, best, worst") != std::string::npos);
   CHECK(with("/placement_also", Json::array({"linear"})).find("twice") != std::string::npos);
   CHECK(with("/memory_bytes_per_gpu/kv", 1) != "");
+  CHECK(with("/pp", 2).find("one stage, of all but predictions, report.json: results[3].pp") != std::string::npos);
+  CHECK(with("/pp", 0) != "");
   CHECK(with("/tpot_ms/ci95/p50", Json::array({1, 2, 3})) != "");
   CHECK(with("/tpot_ms/p50", "12").find("a number is expected, not \"12\", report.json: results[3].tpot_ms.p50") !=
         std::string::npos);

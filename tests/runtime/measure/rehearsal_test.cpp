@@ -168,6 +168,17 @@ TEST_CASE("run_sweep: rehearsed rows have one rank, what was reckoned, and say s
     REQUIRE(point.attribution);
     CHECK(point.attribution->sum() == Approx(*point.tpot_ms.p50));
     CHECK((*point.attribution)[Part::kAllreduceWait] == 0);
+    CHECK(point.knows(Part::kAllreduceWait) == (point.tp == 1));
+    CHECK(point.ranks[0].timer_step_ns == 1);  // a steady clock's
+    // One rank's own clock is the row's, and sees what is modelled, too.
+    CHECK(*point.ranks[0].tpot_ms > point.rehearsal->step_collectives_ms.value_or(0));
+    CHECK(*point.ranks[0].tpot_ms >= *point.tpot_ms.min);
+    CHECK(*point.ranks[0].tpot_ms <= *point.tpot_ms.max);
+    const Json document = point_json(point, false);
+    for (const Json& parts : {document["attribution"], document["ranks"][0]["attribution"], document["loss"]}) {
+      if (!parts.is_null()) CHECK(parts["allreduce_wait"].is_null() == (point.tp > 1));
+    }
+    CHECK(point.comm_share == (point.tp == 1 ? std::optional(0.0) : std::nullopt));
     for (const InstrumentedSample& sample : point.instrumented) CHECK(sample.ranks.size() == 1);
     const bool whole = point.tp != 4;  // of whose collectives nothing is known
     CHECK(point.tp_base == 1);
@@ -183,10 +194,8 @@ TEST_CASE("run_sweep: rehearsed rows have one rank, what was reckoned, and say s
   const PointResult& modelled = points[1];
   REQUIRE(modelled.rehearsal->step_collectives_ms);
   CHECK((*modelled.attribution)[Part::kAllreduceTransfer] == Approx(*modelled.rehearsal->step_collectives_ms));
-  CHECK(*modelled.comm_share == Approx(*modelled.rehearsal->step_collectives_ms / *modelled.tpot_ms.p50));
   CHECK(*modelled.tpot_ms.min > *modelled.rehearsal->step_collectives_ms);
   const PointResult& computed = points[2];
-  CHECK_FALSE(computed.comm_share);
   CHECK(point_json(computed, false)["attribution"]["allreduce_transfer"].is_null());
   CHECK(point_json(computed, false)["loss"].is_null());
   CHECK_THAT(computed.verdicts.back(), Contains("compute_only: "));
@@ -249,5 +258,7 @@ TEST_CASE("point_from_json: a rehearsed row without what stands behind it is ref
   CHECK_THAT(refusal("/rehearsal/rank", 1 - document["rehearsal"]["rank"].get<int>()),
              Contains("only the rank that ran"));
   CHECK_THAT(refusal("/rehearsal/rank", 5), Contains("a rank that the group does not have"));
-  CHECK_THAT(refusal("/rehearsal/step_collectives_ms", 1), Contains("known where"));
+  CHECK_THAT(refusal("/rehearsal/step_collectives_ms", 1), Contains("known where the collectives' times are"));
+  CHECK_THAT(refusal("/attribution/allreduce_wait", 0), Contains("known where all ranks of a group ran"));
+  CHECK_THAT(refusal("/ranks/0/attribution/allreduce_wait", 0), Contains("ranks[0].attribution.allreduce_wait"));
 }

@@ -81,6 +81,20 @@ TEST_CASE("scale_table: columns that only some runs have") {
     CHECK(contains(line_of(scale_table(points), 1), "% ach.  % peak"));
     CHECK(contains(line_of(scale_table(points), 3), "50..60  21..23"));
   }
+  SECTION("share of communication, in percent of TPOT") {
+    CHECK_FALSE(contains(scale_table(points), "comm."));
+    points[1].comm_share = 0.214;
+    std::string table = scale_table(points);
+    CAPTURE(table);
+    const auto last_of = [&](size_t line) { return line_of(table, line).substr(line_of(table, line).size() - 8); };
+    CHECK(last_of(0) == "   comm.");
+    CHECK(last_of(1) == "  % TPOT");
+    CHECK(last_of(2) == "       -");  // not known of this row
+    CHECK(last_of(3) == "      21");
+    points[0].comm_share = 0;
+    table = scale_table(points);
+    CHECK(last_of(2) == "       0");
+  }
   SECTION("lengths that vary") {
     points[1].workload.output_tokens = 99;
     CHECK(contains(line_of(scale_table(points), 0), "TP  batch   in  out  TTFT p50"));
@@ -209,6 +223,12 @@ TEST_CASE("scale_table: at most 100 columns whatever the figures, per rank goes 
   wide.mbu.reset();
   CHECK(header_of(wide) ==
         "TP    batch  TTFT p50  TPOT p50       ±  TPOT p95  ITL p99   tokens        MBU  speedup  effic.");
+  wide.comm_share = 0.5;  // the tail goes before it, and the peak
+  CHECK(header_of(wide) ==
+        "TP    batch  TTFT p50  TPOT p50       ±  ITL p99   tokens        MBU  speedup  effic.   comm.");
+  wide.mbu = Spread{0.5, 0.5, 0.5};
+  CHECK(header_of(wide) ==
+        "TP   batch TTFT p50 TPOT p50      ± ITL p99  tokens       MBU    MBU speedup effic.  comm.");
   for (const double factor : {1.0, 1e-9, 1e3, 1e300}) {
     for (const bool lengths : {false, true}) {
       for (const bool peak : {false, true}) {
@@ -223,6 +243,7 @@ TEST_CASE("scale_table: at most 100 columns whatever the figures, per rank goes 
           if (lengths) points[1].workload.output_tokens = int64_t{1} << 24;
           for (PointResult& point : points) {
             if (!peak) point.mbu.reset();
+            if (peak != tail) point.comm_share = 0.123 * factor;
             point.tpot_ms.p95_supported = tail;
             point.verdicts = {"noise: " + std::string(250, '='),
                               "interference: ± one word after the other " + std::string(90, '.')};

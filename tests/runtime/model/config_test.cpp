@@ -251,7 +251,8 @@ TEST_CASE("named_configuration: parameter counts are the published ones") {
   const std::map<std::string, double> published = {
       {"llama2-7b", 6738.4},    {"llama2-13b", 13015.9},     {"llama2-70b", 68976.6}, {"llama3-8b", 8030.3},
       {"llama3-70b", 70553.7},  {"llama3.1-405b", 405853.4}, {"mistral-7b", 7248.0},  {"qwen2.5-7b", 7615.6},
-      {"qwen2.5-72b", 72706.2}, {"smollm2-135m", 134.5},
+      {"qwen2.5-72b", 72706.2}, {"smollm2-135m", 134.5},     {"qwen3-8b", 8190.7},    {"mpt-7b", 6649.3},
+      {"mpt-30b", 29957.2},
   };
   for (const std::string& name : named_configurations()) {
     INFO(name);

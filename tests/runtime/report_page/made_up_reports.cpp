@@ -135,11 +135,12 @@ Json mixed_report() {
   points[2].status = PointStatus::kIncomplete;
   points[9].status = PointStatus::kInvalid;
   points[9].verdicts = {"invalid: another program read the memory meanwhile"};
-  for (size_t i = points.size() - 4; i < points.size(); ++i) {  // their transfer is not known: null in the document
+  for (size_t i = points.size() - 4; i < points.size(); ++i) {  // of their collectives nothing is known
     points[i].kind = FigureKind::kRehearsed;
     points[i].rehearsal =
         Rehearsal{.rank = 0, .co_runners = 7, .collective_model = "none known: compute only", .stated_error = 0.2};
     points[i].ranks.resize(1);
+    points[i].comm_share.reset();
   }
   points.back().rehearsal->stated_error.reset();  // its ranks took turns
   return report_of(std::move(points), {.complete = false});

@@ -221,8 +221,9 @@ class Pages(unittest.TestCase):
         banner = page.texts(".banner")[0]
         self.assertIn("stated error of computing is at most 20 %. Of some rows the error is not known.", banner)
         notes = page.value(f"{figure('Parts of a step')}.querySelector('.note').textContent")
-        self.assertIn("Not known, and not in the bars: all-reduce transfer.", notes)
-        expected = [row["attribution"]["allreduce_transfer"] for row in results if row["kind"] == "rehearsed"]
+        self.assertIn("Not known, and not in the bars: all-reduce transfer, waiting for the slowest.", notes)
+        expected = [row["attribution"][part] for row in results if row["kind"] == "rehearsed"
+                    for part in ("allreduce_transfer", "allreduce_wait")]
         self.assertEqual(set(expected), {None})
         self.assertIn("n/a", table_of(page, "Parts of a step")[0])
         self.assertEqual(page.problems(), [])
@@ -270,6 +271,14 @@ class Pages(unittest.TestCase):
         show(page, "64 + 16 tokens, one group")
         self.assertIn("of one group of each degree", page.value(f"{figure('Throughput')}.querySelector('.how').textContent"))
         self.assertTrue(page.texts(".tile")[0].endswith("TP=4, batch 4"), page.texts(".tile"))
+
+    def test_a_row_without_a_speed_up_is_neither_surely_faster_nor_slower(self):
+        page = self.open("big")
+        told = page.value("""Report.results.filter((row) => row.tp > 1).map((row) => [row, {...row, speedup: null}].map(
+            (one) => [Report.surelyFaster(one), Report.surelyLoses(one)]))""")
+        for at in (0, 1):
+            self.assertIn(True, [with_one[at] for with_one, _ in told])
+        self.assertEqual({(faster, slower) for _, (faster, slower) in told}, {(False, False)})
 
     def test_what_is_not_there_is_said_with_what_would_give_it(self):
         text = "\n".join(self.open("single").texts(".missing"))

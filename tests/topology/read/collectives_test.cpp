@@ -109,6 +109,87 @@ TEST_CASE("read_nccl_tests: two runs in one file, P2P on and off", "[nccl-tests]
   CHECK(tenth(*topology.measurements[7].busbw_gb_per_s) == 5.2);
 }
 
+namespace {
+
+/// "one", "each" or "?": whether one process drove all GPUs; and whether in a graph.
+std::string launched(const Measurement& figure) {
+  const std::string graph = !figure.graph ? "?" : *figure.graph ? "graph" : "no graph";
+  return fmt::format("{}, {}", !figure.one_process ? "?" : *figure.one_process ? "one" : "each", graph);
+}
+
+/// Of a text's first figure.
+std::string launched(const std::string& text) {
+  return launched(taken(topology::read_nccl_tests, text).measurements.front());
+}
+
+/// A run as nccl-tests prints it. options: of the second line; processes: of each rank; empty: no list.
+std::string run_text(const std::string& command, const std::string& options, const std::vector<int>& processes,
+                     int gpus) {
+  std::string text = fmt::format("{}\n", command);
+  if (!options.empty()) {
+    text += fmt::format("# {} minBytes 1048576 maxBytes 1048576 step: 2(factor)\n#\n# Using devices\n", options);
+  }
+  for (size_t i = 0; i < processes.size(); ++i) {
+    text += fmt::format("#  Rank  {0} Group  0 Pid  {1} on host device  {0} [0000:19:00] A GPU\n", i, processes[i]);
+  }
+  text += "#       size         count      type   redop    root     time   algbw   busbw\n";
+  const double algbw = 1048576 / 20e3;
+  return text + fmt::format("     1048576        262144     float     sum      -1    20.00   {:.2f}   {:.2f}\n", algbw,
+                            algbw * 2 * (gpus - 1) / gpus);
+}
+
+}  // namespace
+
+TEST_CASE("read_nccl_tests: how recorded runs were launched", "[nccl-tests]") {
+  const std::vector<std::pair<std::string, std::string>> expected = {
+      {"azure-ndv4-8xa100-40gb-superbench", "one, ?"},  // from before graphs
+      {"rtx4090-8gpu-sys-p2p-unavailable", "one, no graph"},
+      {"rtx4090-8gpu-sys-p2p-patched-driver", "one, no graph"},
+      {"digitalocean-h100-sxm-2gpu", "one, no graph"},
+      {"onprem-8xv100-16gb-cube-mesh-old-format", "one, no graph"},  // by its command
+      {"gcp-a4-highgpu-8xb200-short-format", "one, ?"},
+      {"kaggle-2xt4-shm-4-rows", "?, ?"},
+      {"h200-vm-4gpu-2rows", "one, no graph"},
+      {"dgx-a100-4gpu-p2p-on-and-off", "one, no graph"},  // by its command alone
+      {"h200-8gpu-python-bench-markdown", "each, ?"},
+      {"h200-algo-by-gpu-count-markdown", "?, ?"},
+      {"rtxpro6000-4gpu-pcie-oneshot-vs-nccl-small-markdown", "?, ?"},
+  };
+  for (const auto& [file, how] : expected) {
+    INFO(file);
+    const Topology topology = recorded(fmt::format("nccl-tests/{}.txt", file));
+    for (const Measurement& figure : topology.measurements) CHECK(launched(figure) == how);
+  }
+}
+
+TEST_CASE("read_nccl_tests: processes, threads and graphs of a run", "[nccl-tests]") {
+  const std::string each = "nThread 1 nGpus 1", all = "nThread 1 nGpus 4";
+  // By the list of ranks, which the options of one process do not contradict.
+  CHECK(launched(run_text("", each, {7, 8, 9, 10}, 4)) == "each, ?");
+  CHECK(launched(run_text("", all, {7, 7, 7, 7}, 4)) == "one, ?");
+  CHECK(launched(run_text("", "nThread 1 nGpus 2", {7, 7, 8, 8}, 4)) == "?, ?");  // two processes of two
+  CHECK(launched(run_text("", "nThread 4 nGpus 1", {7, 7, 7, 7}, 4)) == "?, ?");  // each its own thread
+  // By options, where the ratio of the bandwidths tells how many GPUs took part.
+  CHECK(launched(run_text("", each, {}, 4)) == "each, ?");
+  CHECK(launched(run_text("", all, {}, 4)) == "one, ?");
+  CHECK(launched(run_text("", "nThread 1 nGpus 2", {}, 4)) == "?, ?");
+  CHECK(launched(run_text("", "nThread 2 nGpus 2", {}, 4)) == "?, ?");
+  CHECK(launched(run_text("", each + " graph: 1", {}, 4)) == "each, graph");
+  CHECK(launched(run_text("", each + " graph: 0", {}, 4)) == "each, no graph");
+  // By commands.
+  CHECK(launched(run_text("$ ./all_reduce_perf -g 4 -b 1M", "", {}, 4)) == "one, no graph");
+  CHECK(launched(run_text("$ ./all_reduce_perf -b 1M --ngpus=4 -G 10", "", {}, 4)) == "one, graph");
+  CHECK(launched(run_text("$ ./all_reduce_perf -b 1M -g4 -G0 | tee log; date -G 1 -t 8", "", {}, 4)) ==
+        "one, no graph");
+  CHECK(launched(run_text("$ mpirun -np 4 all_reduce_perf -b 1M", "", {}, 4)) == "each, no graph");
+  CHECK(launched(run_text("$ mpirun -np 2 all_reduce_perf -b 1M -g 2", "", {}, 4)) == "?, no graph");
+  CHECK(launched(run_text("$ ./all_reduce_perf -b 1M -g 4 -t 2", "", {}, 4)) == "?, no graph");
+  // What stands elsewhere is not told: in a variable, on the next line, in a sentence.
+  CHECK(launched(run_text("$ ./all_reduce_perf -g 4 $MORE", "", {}, 4)) == "?, ?");
+  CHECK(launched(run_text("$ ./all_reduce_perf -b 1M \\", "", {}, 4)) == "?, ?");
+  CHECK(launched(run_text("With all_reduce_perf I see this:", "", {}, 4)) == "?, ?");
+}
+
 TEST_CASE("read_nccl_tests: a run that failed, or another collective, is an error", "[nccl-tests]") {
   CHECK_THROWS_WITH(recorded("nccl-tests/h200-vm-4gpu-cuda-failure-no-rows.txt"),
                     Contains("Test CUDA failure") && Contains("line 14"));

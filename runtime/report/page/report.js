@@ -89,6 +89,16 @@ const Report = (() => {
             placementsOf(one).some((placement) => placementsOf(row).includes(placement)));
   }
 
+  /// Within which the row's TPOT is known: the 95 % interval of the median, or the range that a prediction states.
+  function bounds(row) {
+    const range = (row.range || {}).tpot_ms;
+    return range ? {low_ms: range[0], high_ms: range[1]} : row.noise || {};
+  }
+  const boundsNote = (rows) =>
+      (rows.some((row) => row.kind === "predicted") ?
+           "Whiskers: the range that the prediction states." :
+           "Whiskers: the 95 % interval of the median, both visits included.");
+
   /// Whether TPOT is less (or more) than `share` of the base row's, whatever the two are within their noise.
   function surely(row, more, share) {
     const [mine, others] = [row, baseOf(row)].map((one) => (one ? one.noise : null) || {});
@@ -128,6 +138,8 @@ const Report = (() => {
     rowChooser,
     axisOf,
     axisChoosers,
+    bounds,
+    boundsNote,
     doubtful,
     doubtNote,
     placementsOf,

@@ -5,7 +5,10 @@ Report.sections.push((view) => {
   const model = report.model || {};
   const environment = report.environment || {};
 
+  const predicted = results.length > 0 && results.every((row) => row.kind === "predicted");
+
   function devices() {
+    if (predicted) return null;  // the backend's line names them
     const gpus = environment.devices || [];
     if (gpus.length === 0) {
       const ranks = (environment.ranks || []).length;
@@ -44,8 +47,10 @@ Report.sections.push((view) => {
       ]);
     for (const model of Report.unique(rehearsals.map((one) => one.collective_model)))
       lines.push(["collectives", model]);
-    if (kinds.includes("predicted")) lines.push(["predicted", `${share()} predicted: nothing was run.`]);
-    if (model.kind === "synthetic")
+    if (kinds.includes("predicted"))
+      lines.push(
+          ["predicted", `${share()} predicted: nothing was run. Ranges: see the whiskers, and the calibration.`]);
+    if (model.kind === "synthetic" && !predicted)
       lines.push([
         "synthetic weights", "The weights are random numbers of the model's shape: times are as real, texts are not."
       ]);
@@ -94,7 +99,7 @@ Report.sections.push((view) => {
                 "best speed-up", (row) => (severalTps && row.tp !== row.tp_base ? row.speedup : null), more,
                 (value) => `${Page.figure(value)}×`,
                 (row) => ` against TP=${row.tp_base}, ${Page.percent(row.efficiency)} of ideal${
-                    Report.surelyFaster(row) ? "" : "; not beyond the noise"}`),
+                    predicted || Report.surelyFaster(row) ? "" : "; not beyond the noise"}`),
             tile("most tokens per second", (row) => row.throughput_tokens_per_s, more, (value) => Page.figure(value)),
             tile(
                 mbu === "mbu" ? "highest MBU (data sheet)" : "highest MBU (achievable)", (row) => mean(row[mbu]), more,

@@ -78,7 +78,8 @@ Report.sections.push((view) => {
           shown.map((row, i) => [row.tp, ...cells(totals[i], values[i])])),
       note: joined(
           within.length < shown.length && "Percentages are of the loss.",
-          within.length > 0 && `${within.join(", ")}: the loss is not beyond the noise of the two rows.`,
+          within.length > 0 && !shown.every((row) => row.kind === "predicted") &&
+              `${within.join(", ")}: the loss is not beyond the noise of the two rows.`,
           values.some(overlapping) &&
               "What scales better than its share lies below zero: subtract it to get the diamond.",
           unknown(values)),

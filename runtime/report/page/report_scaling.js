@@ -11,12 +11,14 @@ Report.sections.push((view) => {
   }
   const tps = Report.tpsOf(rows);
   const batches = Report.batchesOf(rows);
-  const noise = (row) => row.noise || {};
+  const noise = Report.bounds;
+  const predicted = rows.some((row) => row.kind === "predicted");
 
   const table = () => Page.table(
       [
-        {name: "TP"}, {name: "batch"}, {name: "TPOT p50", unit: "ms"}, {name: "95 % from", unit: "ms"},
-        {name: "to", unit: "ms"}, {name: "speed-up"}, {name: "efficiency", format: Page.percent}, {name: "against TP"}
+        {name: "TP"}, {name: "batch"}, {name: "TPOT p50", unit: "ms"},
+        {name: predicted ? "from" : "95 % from", unit: "ms"}, {name: "to", unit: "ms"}, {name: "speed-up"},
+        {name: "efficiency", format: Page.percent}, {name: "against TP"}
       ],
       rows.map(
           (row) =>
@@ -111,7 +113,7 @@ Report.sections.push((view) => {
     draw: () => ({
       config: several ? tpotLines() : tpotBars(),
       table: table(),
-      note: `Whiskers: the 95 % interval of the median, both visits included. ${Report.doubtNote(rows)}`,
+      note: `${Report.boundsNote(rows)} ${Report.doubtNote(rows)}`,
       label: "TPOT p50 against the tensor-parallel degree, a line a batch, with ideal scaling"
     })
   }));
@@ -167,7 +169,7 @@ Report.sections.push((view) => {
                                      hollow: each(placement, Report.doubtful)
                                    }))
           }),
-          note: `Whiskers: the 95 % interval of the median, both visits included. ${Report.doubtNote(shown)}`,
+          note: `${Report.boundsNote(shown)} ${Report.doubtNote(shown)}`,
           table: Page.table(
               [{name: "TP"}, ...placements.map((placement) => ({name: placement, unit: "TPOT p50, ms"}))],
               degrees.map((tp, i) => [tp, ...placements.map((placement) => values(placement)[i])]))

@@ -53,6 +53,10 @@ Report.sections.push((view) => {
       }
     });
   }
+  if (rows.length > 0 && rows.every((row) => row.kind === "predicted")) {
+    section.append(Page.missing("No percentiles", "a prediction is one figure; its range stands in the plots above."));
+    return;
+  }
   if (rows.length > 0) {
     const pair = Page.el("div", {class: "pair"});
     pair.append(

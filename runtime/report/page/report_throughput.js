@@ -60,6 +60,7 @@ Report.sections.push((view) => {
 
   // TTFT against the prompt's length: rows of all lengths that agree in the rest.
   const ttft = (row) => Report.p50(row, "ttft_ms");
+  const ttftBounds = (row) => (row.range || {}).ttft_ms || row.ttft_ms.ci95.p50;
   const all = Report.results.filter(
       (row) => row.output_tokens === view.output && row.kind === view.kind &&
           (row.replicas || 1) > 1 === view.together && Report.placementsOf(row).includes(view.placement) &&
@@ -82,23 +83,24 @@ Report.sections.push((view) => {
         config: Plots.lines({
           x: {label: "prompt tokens", log: true, ticks: lengths},
           y: {label: "TTFT p50 (ms)", log: true},
-          series: Report.tpsOf(shown).map(
-              (tp, i) => ({
-                label: `TP=${tp}`,
-                style: i,
-                points: shown.filter((row) => row.tp === tp).map((row) => ({
-                                                                   x: row.prompt_tokens,
-                                                                   y: ttft(row),
-                                                                   low: row.ttft_ms.ci95.p50[0],
-                                                                   high: row.ttft_ms.ci95.p50[1],
-                                                                   hollow: Report.doubtful(row)
-                                                                 }))
-              }))
+          series:
+              Report.tpsOf(shown).map((tp, i) => ({
+                                        label: `TP=${tp}`,
+                                        style: i,
+                                        points: shown.filter((row) => row.tp === tp).map((row) => ({
+                                                                                           x: row.prompt_tokens,
+                                                                                           y: ttft(row),
+                                                                                           low: ttftBounds(row)[0],
+                                                                                           high: ttftBounds(row)[1],
+                                                                                           hollow: Report.doubtful(row)
+                                                                                         }))
+                                      }))
         }),
         table: Page.table(
             [{name: "TP"}, {name: "prompt tokens"}, {name: "TTFT p50", unit: "ms"}, {name: "p99", unit: "ms"}],
             shown.map((row) => [row.tp, row.prompt_tokens, ttft(row), row.ttft_ms.p99]), {heads: 2}),
-        note: "Whiskers: 95 % interval of the median."
+        note: shown.some((row) => row.kind === "predicted") ? Report.boundsNote(shown) :
+                                                              "Whiskers: 95 % interval of the median."
       };
     }
   }));

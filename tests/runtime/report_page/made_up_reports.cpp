@@ -219,10 +219,33 @@ Json hostile_report() {
   return report;
 }
 
+Json predicted_report() {
+  Json report = big_report();
+  report["command"] = "plan";
+  report["model"]["kind"] = "synthetic";
+  for (Json& row : report["results"]) {
+    row["kind"] = "predicted";
+    const auto range = [&](const char* figure) {
+      const double value = row[figure]["p50"].get<double>();
+      return Json::array({value / 1.2, value * 1.2});
+    };
+    row["range"] = {{"tpot_ms", range("tpot_ms")}, {"ttft_ms", range("ttft_ms")}};
+    row["noise"] = {{"low_ms", nullptr}, {"high_ms", nullptr}, {"relative", nullptr}, {"pass_shift", nullptr}};
+  }
+  return report;
+}
+
 std::vector<std::pair<std::string, Json>> all_reports() {
-  return {{"big", big_report()},         {"mixed", mixed_report()},           {"single", single_report()},
-          {"batches", batches_report()}, {"nothing_ok", nothing_ok_report()}, {"empty", empty_report()},
-          {"no_tpot", no_tpot_report()}, {"replicas", replicas_report()},     {"hostile", hostile_report()}};
+  return {{"big", big_report()},
+          {"mixed", mixed_report()},
+          {"single", single_report()},
+          {"batches", batches_report()},
+          {"nothing_ok", nothing_ok_report()},
+          {"empty", empty_report()},
+          {"no_tpot", no_tpot_report()},
+          {"replicas", replicas_report()},
+          {"hostile", hostile_report()},
+          {"predicted", predicted_report()}};
 }
 
 std::string drawing_of(const Json& report) {

@@ -26,6 +26,8 @@ runtime::Json empty_report();
 runtime::Json no_tpot_report();
 /// Degrees 1, 2, 4 on four ranks, alone and as replicas at once.
 runtime::Json replicas_report();
+/// Of a plan: each figure with the range that it states.
+runtime::Json predicted_report();
 /// Every text of it is an attack on a page: "</script>", attributes, comments, line separators.
 runtime::Json hostile_report();
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from browser import Browser  # noqa: E402
 
 WRITE_PAGES = sys.argv.pop(1)
-NAMES = ("big", "mixed", "single", "batches", "nothing_ok", "empty", "no_tpot", "replicas", "hostile")
+NAMES = ("big", "mixed", "single", "batches", "nothing_ok", "empty", "no_tpot", "replicas", "hostile", "predicted")
 
 # What each plot shows: its title, and for each visible series how many values it has, how many marks and ends of
 # whiskers lie within the axes, and in how many of them the canvas has the series' colour near the mark.
@@ -246,6 +246,21 @@ class Pages(unittest.TestCase):
             self.assertEqual(one["hollow"], [tp in rows and rows[tp]["status"] != "ok" for tp in degrees])
         self.assertEqual([one["hollow"].count(True) for one in bars], [1, 0])
         self.assertIn("Hollow marks", page.value(f"{figure('Placements')}.querySelector('.note').textContent"))
+
+    def test_predictions_show_their_range_and_no_noise(self):
+        page = self.open("predicted")
+        self.check_plots(page, "predicted")
+        self.assertEqual(page.texts(".banner strong"), ["predicted"])
+        title = "Time per output token by TP degree"
+        self.assertIn("the range that the prediction states", page.value(f"{figure(title)}.querySelector('.note').textContent"))
+        results = self.report("predicted")["results"]
+        ranges = {(row["tp"], row["batch"]): row["range"]["tpot_ms"] for row in results}
+        self.assertTrue(ranges)
+        for row in table_of(page, title):
+            self.assertEqual(row[3:5], ranges[(row[0], row[1])])
+        self.assertIn("a prediction is one figure", "\n".join(page.texts(".missing")))
+        self.assertNotIn("noise", "".join(page.texts(".tile")))
+        self.assertEqual(page.problems(), [])
 
     def test_a_row_that_is_not_ok_has_no_heat(self):
         page = self.open("mixed")

@@ -87,7 +87,7 @@ std::optional<Recommendation> recommended(PlanGoal goal, const std::string& word
     why += fmt::format("; next {}: {}", division(*second), figures(*second));
     if (not_told_apart(goal, best, *second, spread)) why += ", which the stated error does not tell apart";
   } else {
-    why += "; no other division does";
+    why += "; no other division that was asked for fits";
   }
   return Recommendation{.goal = goal,
                         .tp = point.tp,

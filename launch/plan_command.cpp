@@ -150,7 +150,12 @@ void plan_one(const PlanArguments& arguments, const runtime::Json& in_effect, Se
   const runtime::OwnMeasurements own = own_measurements(arguments, machine, session);
   const runtime::Plan plan = make_plan(model, machine, options, constants, calibration, own);
   runtime::PlanReport report{model, machine, options, constants, calibration, own, plan};
-  if (other) report.against = against_other(arguments, report, *other);
+  if (other) {
+    report.against = against_other(arguments, report, *other);
+    for (const std::string& warning : other->topology.warnings) {
+      report.against_warnings.push_back(fmt::format("{}: {}", other->name, warning));
+    }
+  }
   deliver(arguments, report, std::move(files), in_effect, session);
 }
 

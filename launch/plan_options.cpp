@@ -49,6 +49,8 @@ std::vector<std::string> software_names() {
   return names;
 }
 
+constexpr size_t kMostWorkloads = 2000;
+
 std::vector<runtime::Workload> workloads_of(const po::variables_map& values) {
   const auto list = [&](const char* name, int64_t most) {
     return parse_list(values[name].as<std::string>(), std::string("--") + name, 1, most);
@@ -61,20 +63,24 @@ std::vector<runtime::Workload> workloads_of(const po::variables_map& values) {
       }
     }
   }
+  if (workloads.size() > kMostWorkloads) {
+    throw UserError(fmt::format("{} workloads: more than anybody reads", workloads.size()),
+                    "--batch, --prompt-tokens, --output-tokens", "use doubling lists, such as 1..256x2");
+  }
   return workloads;
 }
 
-/// A name that is neither a configuration nor a file: the nearest configuration, instead of a list of all.
-void check_model_name(const std::string& model) {
+/// A path as it is; of a name that is no file the configuration, in capitals or not, or an error with the nearest.
+std::string model_named(const std::string& model) {
   std::error_code ignored;
-  if (model.find('/') != std::string::npos || std::filesystem::exists(model, ignored)) return;
-  known_name(model, "--model", "model", runtime::named_configurations());
+  if (model.find('/') != std::string::npos || std::filesystem::exists(model, ignored)) return model;
+  return known_name(model, "--model", "model", runtime::named_configurations());
 }
 
 runtime::OpenOptions open_options(const po::variables_map& values) {
   runtime::OpenOptions open{.model = values.count("model") > 0 ? values["model"].as<std::string>() : "",
                             .headers_only = true};
-  if (!open.model.empty()) check_model_name(open.model);
+  if (!open.model.empty()) open.model = model_named(open.model);
   const size_t dtype = parse_choice(values["dtype"].as<std::string>(), "--dtype", kDTypes);
   if (dtype > 0) open.dtype = kernels::dtype_named(kDTypes[dtype]);
   if (values.count("layers") > 0) {

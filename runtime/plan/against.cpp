@@ -54,7 +54,7 @@ std::string conclusion(const PlanMachine& one, const PredictedRow& here, const P
     const double first = *there.point.ttft_ms.p50 / *here.point.ttft_ms.p50;
     const bool sure = here.ttft_ms->high < there.ttft_ms->low || there.ttft_ms->high < here.ttft_ms->low;
     if (first > kWorthChoosing || first * kWorthChoosing < 1) {
-      text += fmt::format("; for long prompts {} is {}the better", first > 1 ? one.name : other.name,
+      text += fmt::format("; for the first token {} is {}the faster", first > 1 ? one.name : other.name,
                           sure ? "" : "likely ");
     }
   }
@@ -72,6 +72,7 @@ std::string wiring_text(const PlanMachine& machine, const PredictedRow& row) {
   if (!links.known) return "with links that are not told";
   switch (links.path) {
     case GroupPath::kNvLink:
+      if (!links.all_pairs) return fmt::format("joined by a ring of NVLinks ({:.0f} GB/s each way)", links.gb_per_s);
       return fmt::format("joined by NVLinks ({}, {:.0f} GB/s each way)", links.narrowest, links.gb_per_s);
     case GroupPath::kPciePeer:
       return fmt::format("some joined only by PCIe switches ({})", links.narrowest);
@@ -161,7 +162,12 @@ std::string against_text(const PlanMachine& one, const Plan& plan, const PlanMac
                       more_sequences(there));
   text += conclusion(one, here, other, there, apart);
   if (!here.uncalibrated.empty() || !there.uncalibrated.empty()) {
-    text += " Not everything here is backed by measurements of such machines: the rows say what.";
+    text += " Not backed by measurements of such machines: ";
+    std::vector<std::string> things = here.uncalibrated;
+    for (const std::string& thing : there.uncalibrated) {
+      if (std::find(things.begin(), things.end(), thing) == things.end()) things.push_back(thing);
+    }
+    text += fmt::format("{}.", fmt::join(things, "; "));
   }
   return text;
 }

@@ -351,6 +351,10 @@ OwnMeasurements read_calibration(std::span<const CalibrationText> files, const P
     }
   }
   if (rows.empty()) return own;
+  if (shares.empty()) {
+    throw UserError("no rank of these reports tells its read bandwidth", rows.front().name,
+                    "give a report of bench or scale that nobody has changed");
+  }
   own.memory_share = *std::max_element(shares.begin(), shares.end());
   own.notes.push_back(
       fmt::format("read bandwidth measured by the runs: {:.1f} % of the data sheet", 100 * *own.memory_share));

@@ -135,6 +135,10 @@ std::vector<std::string> Planner::uncalibrated(const SumModel& sums, int degree)
   if (const SumModel::Backing backing = sums.backing(degree); !backing.calibrated) {
     things.push_back(fmt::format("no all-reduces of {} such GPUs were measured: {}", degree, backing.text));
   }
+  if (!reach_.tflops) {
+    things.push_back(fmt::format("no dense peak of {} in {} is known: no TTFT, and what a step computes is left out",
+                                 machine_.gpu->name, kernels::facts(options_.precision.activations).name));
+  }
   if (!software_.as.empty() && !own_.overhead_us)
     things.push_back(fmt::format("{}: {}", software_.name, software_.why));
   return things;
@@ -149,10 +153,6 @@ std::vector<std::string> Planner::uncalibrated_prompts() const {
   if (reach_.tflops && !dense_peak(constants_, *machine_.gpu, options_.precision.activations).backed) {
     things.push_back(fmt::format("no dense peak of {} in {} is known: {:.0f} TFLOPS are taken", machine_.gpu->name,
                                  kernels::facts(options_.precision.activations).name, *reach_.tflops));
-  }
-  if (!reach_.tflops) {
-    things.push_back(fmt::format("no dense peak of {} in {} is known: no TTFT, and operations of a step are left out",
-                                 machine_.gpu->name, kernels::facts(options_.precision.activations).name));
   }
   return things;
 }
@@ -296,11 +296,12 @@ Plan make_plan(const OpenedModel& model, const PlanMachine& machine, const PlanO
   set_speedups(points);
   set_losses(points);
   for (size_t i = 0; i < points.size(); ++i) plan.rows[i].point = points[i];
-  plan.recommendations =
-      recommendations(machine.topology, machine.gpus(), static_cast<int>(model.config.layers), options,
-                      calibration.spread, [&](int degree, int stages, topology::Placement placement) {
-                        return planner.rows_of(degree, stages, placement);
-                      });
+  Spread90 known = calibration.spread;
+  if (own.spread.step > 0) known.step = own.spread.step;
+  plan.recommendations = recommendations(machine.topology, machine.gpus(), static_cast<int>(model.config.layers),
+                                         options, known, [&](int degree, int stages, topology::Placement placement) {
+                                           return planner.rows_of(degree, stages, placement);
+                                         });
   for (const Recommendation& one : plan.recommendations) plan.advice.push_back(one.why);
   return plan;
 }

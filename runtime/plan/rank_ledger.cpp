@@ -169,8 +169,13 @@ PlanFormat PlanFormat::quantised(const std::string& name, int64_t group) {
   }
   const int64_t of = group > 0 ? group : scheme->group;
   const bool grouped = of > 0 && scheme->group >= 0;
+  constexpr int64_t kNf4Group = 64;
   return {.name = grouped ? fmt::format("{} g{}", name, of) : name,
           .weight_bits = scheme->bits + (grouped ? kScaleBits / static_cast<double>(of) : 0),
+          .nominal_bits = static_cast<int>(scheme->bits),
+          .group = grouped             ? of
+                   : scheme->group < 0 ? kNf4Group
+                                       : 0,
           .kv_name = "",
           .kv_bits = std::nullopt};
 }

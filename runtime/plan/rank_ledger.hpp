@@ -19,6 +19,8 @@ namespace shardscope::runtime {
 struct PlanFormat {
   std::string name = "none";          // of the quantisation
   std::optional<double> weight_bits;  // of a weight of the layers' matrices, scales included; nullopt: as stored
+  int nominal_bits = 0;               // without scales; 0: as stored
+  int64_t group = 0;                  // weights that share a scale; 0: a row's
   std::string kv_name;                // empty: as --kv-dtype
   std::optional<double> kv_bits;      // of an element of the KV cache
 

@@ -1,6 +1,7 @@
 #include "runtime/plan/recommend.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -29,7 +30,10 @@ std::vector<Candidate> candidates(const topology::Topology& topology, int gpus, 
                                   const RowsOf& rows_of) {
   std::vector<Candidate> found;
   for (const int degree : options.degrees) {
-    for (int stages = 1; degree * stages <= gpus && stages <= layers; stages *= 2) {
+    std::set<int> tried = {options.stages};
+    for (int stages = 1; stages <= gpus; stages *= 2) tried.insert(stages);
+    for (const int stages : tried) {
+      if (degree * stages > gpus || stages > layers) continue;
       const int replicas = gpus / (degree * stages);
       const bool equal = degree == 1 || equal_groups(topology, degree, replicas * stages);
       const topology::Placement placement = equal ? options.placement : topology::Placement::kWorst;

@@ -42,7 +42,7 @@ Json model_as_planned(const PlanReport& report) {
   if (!options.format.kv_name.empty()) json["kv_dtype"] = options.format.kv_name;
   if (!options.format.weight_bits) return json;
   const ModelConfig& config = report.model.config;
-  double removed = 0;  // bytes of the plain type
+  double removed = 0;  // bytes of plain types
   double added = 0;
   for (const WeightId id : expected_weights(config)) {
     const WeightRule& rule = rule_of(id.role);
@@ -53,6 +53,8 @@ Json model_as_planned(const PlanReport& report) {
     const double quantised = elements * *options.format.weight_bits / kByteBits;
     removed += plain;
     added += quantised;
+    Json& of_dtype = json["bytes"]["by_dtype"][std::string(kernels::facts(report.model.weights->dtype(id)).name)];
+    of_dtype = static_cast<int64_t>(std::llround(of_dtype.get<double>() - plain));
     const bool attention =
         id.role == Role::kQuery || id.role == Role::kKey || id.role == Role::kValue || id.role == Role::kAttentionOut;
     Json& of_class = json["bytes"]["by_class"][attention ? "attention" : "ffn"];
@@ -61,15 +63,14 @@ Json model_as_planned(const PlanReport& report) {
   Json& bytes = json["bytes"];
   const double total = bytes["total"].get<double>() + added - removed;
   bytes["total"] = static_cast<int64_t>(std::llround(total));
-  Json& by_dtype = bytes["by_dtype"];
-  Json& plain = by_dtype[std::string(kernels::facts(report.model.dtype).name)];
-  plain = static_cast<int64_t>(std::llround(plain.get<double>() - removed));
-  by_dtype[options.format.name] = static_cast<int64_t>(std::llround(added));
+  bytes["by_dtype"][options.format.name] = static_cast<int64_t>(std::llround(added));
   const double effective = kByteBits * total / static_cast<double>(parameter_count(config));
-  json["quantisation"] = {
-      {"scheme", options.format.name}, {"bits_nominal", static_cast<int>(*options.format.weight_bits)},
-      {"bits_effective", effective},   {"group", nullptr},
-      {"granularity", nullptr},        {"algorithm", nullptr}};
+  json["quantisation"] = {{"scheme", options.format.name},
+                          {"bits_nominal", options.format.nominal_bits},
+                          {"bits_effective", effective},
+                          {"group", options.format.group > 0 ? Json(options.format.group) : Json(nullptr)},
+                          {"granularity", options.format.group > 0 ? "block" : "row"},
+                          {"algorithm", nullptr}};
   json["bits_per_weight_effective"] = effective;
   return json;
 }

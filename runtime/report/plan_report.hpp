@@ -20,7 +20,8 @@ struct PlanReport {
   const Calibration& calibration;
   const OwnMeasurements& own;
   const Plan& plan;
-  std::string against = "";  // a paragraph about another machine; empty: not asked for
+  std::string against = "";                        // a paragraph about another machine; empty: not asked for
+  std::vector<std::string> against_warnings = {};  // of that machine's topology
 
   /// How far predictions were off: the user's own fits where there are some.
   Spread90 spread() const;

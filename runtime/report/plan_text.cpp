@@ -135,6 +135,7 @@ Spread90 PlanReport::spread() const {
 std::vector<std::string> PlanReport::warnings() const {
   std::vector<std::string> all = plan.warnings;
   all.insert(all.end(), machine.topology.warnings.begin(), machine.topology.warnings.end());
+  all.insert(all.end(), against_warnings.begin(), against_warnings.end());
   return all;
 }
 
@@ -146,6 +147,20 @@ std::vector<std::string> PlanReport::advice() const {
   return all;
 }
 
+namespace {
+
+bool any_fits(const Plan& plan) {
+  return std::any_of(plan.rows.begin(), plan.rows.end(), [](const PredictedRow& row) { return row.fits(); });
+}
+
+/// Why there is no recommendation.
+const char* nothing_to_take(const Plan& plan) {
+  return any_fits(plan) ? "no recommendation: with one output token there is no TPOT to choose by\n"
+                        : "nothing fits: more GPUs, --quant, shorter lengths or smaller batches would take less\n";
+}
+
+}  // namespace
+
 std::string PlanReport::bound_missed() const {
   const auto of_goal = [&](PlanGoal goal) {
     return std::find_if(plan.recommendations.begin(), plan.recommendations.end(),
@@ -154,7 +169,8 @@ std::string PlanReport::bound_missed() const {
   if (!options.slo_tpot_ms || of_goal(PlanGoal::kBound) != plan.recommendations.end()) return "";
   std::string text = fmt::format("TPOT of at most {:.4g} ms: nothing here keeps it", *options.slo_tpot_ms);
   const auto nearest = of_goal(PlanGoal::kLatency);
-  if (nearest == plan.recommendations.end()) return text + ", since nothing fits";
+  if (nearest == plan.recommendations.end())
+    return text + (any_fits(plan) ? ", since no row has a TPOT" : ", since nothing fits");
   return fmt::format("{}; the nearest is TP {}{} at batch {} with {:.3g} ms", text, nearest->tp,
                      nearest->pp > 1 ? fmt::format(" x PP {}", nearest->pp) : "", nearest->batch, nearest->tpot_ms);
 }
@@ -164,7 +180,7 @@ std::string plan_text(const PlanReport& report) {
   text += plan_parts_tables(report);
   const std::vector<std::string> advice = report.advice();
   for (const std::string& line : advice) text += wrapped(line);
-  if (advice.empty()) text += "nothing fits: more GPUs, --quant, shorter lengths or smaller batches would take less\n";
+  if (advice.empty()) text += nothing_to_take(report.plan);
   for (const std::string& warning : report.warnings()) text += wrapped("note: " + warning);
   return text + "\n" + rests_text(report);
 }

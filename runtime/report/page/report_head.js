@@ -48,8 +48,10 @@ Report.sections.push((view) => {
     for (const model of Report.unique(rehearsals.map((one) => one.collective_model)))
       lines.push(["collectives", model]);
     if (kinds.includes("predicted"))
-      lines.push(
-          ["predicted", `${share()} predicted: nothing was run. Ranges: see the whiskers, and the calibration.`]);
+      lines.push([
+        "predicted",
+        `${share()} predicted: nothing was run. Whiskers are the stated ranges; --json has what they rest on.`
+      ]);
     if (model.kind === "synthetic" && !predicted)
       lines.push([
         "synthetic weights", "The weights are random numbers of the model's shape: times are as real, texts are not."

@@ -75,7 +75,7 @@ Report.sections.push((view) => {
                              row.mbu_achievable && parameters > 0)
                      .map((row) => {
                        const bytes = mean(row.ranks.map(moved));
-                       const operations = 2 * parameters * row.batch / row.tp;
+                       const operations = 2 * parameters * row.batch / (row.tp * row.pp);
                        const seconds = Report.p50(row, "tpot_ms") / 1e3;
                        return {
                          row,

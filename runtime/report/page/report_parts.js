@@ -27,6 +27,8 @@ Report.sections.push((view) => {
     return names.length > 0 ? `Not known, and not in the bars: ${names.join(", ")}.` : "";
   };
 
+  const predicted = rows.some((row) => row.kind === "predicted");
+
   function ofDegrees(batch) {
     const axis = Report.axisOf(rows, batch);
     const totals = axis.rows.map((row) => Report.p50(row, "tpot_ms"));
@@ -41,7 +43,7 @@ Report.sections.push((view) => {
         y: {label: "ms per output token"},
         stacked: true,
         series: series(values),
-        markers: [{label: "TPOT p50, measured without instruments", values: totals}],
+        markers: [{label: predicted ? "TPOT, predicted" : "TPOT p50, measured without instruments", values: totals}],
         format: share(totals)
       }),
       table: Page.table(

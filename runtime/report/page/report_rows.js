@@ -51,7 +51,9 @@ Report.sections.push(() => {
     ["TPOT", "p50, ms", (row) => p50(row, "tpot_ms"), true],
     ["±", "95 %", (row) => share(row.noise ? row.noise.relative : null), true],
     ["ITL", "p99, ms", (row) => (row.itl_ms ? row.itl_ms.p99 : null), true], ["tokens/s", null, rate, true],
-    ["tokens/s", "per device", (row) => (known(rate(row)) ? rate(row) / (row.tp * replicas(row)) : null), true],
+    [
+      "tokens/s", "per device", (row) => (known(rate(row)) ? rate(row) / (row.tp * row.pp * replicas(row)) : null), true
+    ],
     ["MBU", "data sheet", (row) => spread(row.mbu), some((row) => row.mbu)],
     ["MBU", "achievable", (row) => spread(row.mbu_achievable), some((row) => row.mbu_achievable)],
     ["speed-up", null, (row) => row.speedup, some((row) => row.speedup)],

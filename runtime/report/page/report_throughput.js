@@ -15,7 +15,7 @@ Report.sections.push((view) => {
       columns,
       rows.map(
           (row) =>
-              [row.tp, row.batch, rate(row), rate(row) / (row.tp * (row.replicas || 1)), latency(row),
+              [row.tp, row.batch, rate(row), rate(row) / (row.tp * row.pp * (row.replicas || 1)), latency(row),
                Report.p50(row, "tpot_ms")]),
       {heads: 2});
 

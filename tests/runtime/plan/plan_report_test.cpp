@@ -155,12 +155,19 @@ TEST_CASE("plan_text: a bound that nothing keeps, with the nearest") {
   MadeUp made;
   CHECK(made.report().bound_missed().empty());
   made.options.slo_tpot_ms = 3;
-  CHECK_THAT(made.report().bound_missed(), Contains("at most 3 ms") && Contains("nothing fits"));
+  CHECK_THAT(made.report().bound_missed(), Contains("at most 3 ms") && Contains("no row has a TPOT"));
+  for (PredictedRow& row : made.plan.rows) row.needed_bytes = 2 * row.gpu_bytes;
+  CHECK_THAT(made.report().bound_missed(), Contains("nothing fits"));
   made.plan.recommendations = {{.goal = PlanGoal::kLatency, .tp = 2, .replicas = 4, .batch = 4, .tpot_ms = 4.25}};
   CHECK_THAT(made.report().bound_missed(), Contains("the nearest is TP 2 at batch 4 with 4.25 ms"));
   CHECK_THAT(plan_text(made.report()), Contains("the nearest is TP 2"));
   made.plan.recommendations.insert(made.plan.recommendations.begin(), {.goal = PlanGoal::kBound});
   CHECK(made.report().bound_missed().empty());
+}
+
+TEST_CASE("plan_text: one output token is not taken for too little memory") {
+  const Real plan("llama2-7b", "h100-sxm", {.degrees = {1}, .workloads = {{1, 64, 1}}});
+  CHECK_THAT(plan_text(plan.report()), Contains("no TPOT to choose by") && !Contains("nothing fits"));
 }
 
 TEST_CASE("plan_text: where nothing fits it says so") {

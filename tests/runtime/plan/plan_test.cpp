@@ -1,5 +1,6 @@
 #include "runtime/plan/plan.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include <catch2/catch.hpp>
@@ -178,6 +179,33 @@ TEST_CASE("make_plan: an MBU over 100 % is never shown, not even the published k
   CHECK_THAT(plan.rows[0].point.verdicts.back() + plan.rows[0].point.verdicts.at(1), Contains("embedding"));
 }
 
+TEST_CASE("make_plan: a step that leaves out what it computes says so, and is known less well") {
+  PlanMachine cards{.name = "cards", .gpu = topology::find_device_peaks("rtx-pro-6000"), .topology = {}};
+  cards.topology = topology::usual_topology(*cards.gpu);
+  const Plan plan = make_plan(model("llama3-8b"), cards, options({1}), plan_constants(), plan_calibration());
+  const std::vector<std::string>& things = plan.rows[0].uncalibrated;
+  CHECK(std::any_of(things.begin(), things.end(), [](const std::string& thing) {
+    return thing.find("what a step computes is left out") != std::string::npos;
+  }));
+}
+
+TEST_CASE("make_plan: the stages that were asked for are among the divisions") {
+  PlanOptions asked = options({1});
+  asked.stages = 3;
+  const Plan plan = plan_of("llama2-13b", "gcp-g2-standard-96", asked);  // 26 GB on 24 GB each
+  CHECK(plan.rows[0].fits());
+  REQUIRE_FALSE(plan.recommendations.empty());
+  CHECK(plan.recommendations[0].pp > 1);
+}
+
+TEST_CASE("make_plan: one output token has no TPOT, and nothing to recommend by") {
+  const Plan plan = plan_of("llama3-8b", "aws-p5", options({1}, {{1, 512, 1}}));
+  CHECK(plan.rows[0].fits());
+  CHECK_FALSE(plan.rows[0].point.tpot_ms.p50);
+  CHECK(plan.rows[0].point.ttft_ms.p50);
+  CHECK(plan.recommendations.empty());
+}
+
 TEST_CASE("equal_groups: replicas beside each other on links as good as the best group's") {
   const topology::Topology pairs = machine("azure-nc96ads-v4").topology;
   CHECK(equal_groups(pairs, 2, 2));
@@ -196,6 +224,7 @@ TEST_CASE("against_text: two clouds in a paragraph") {
   const Plan a = make_plan(model("llama2-70b"), one, asked, plan_constants(), plan_calibration());
   const Plan b = make_plan(model("llama2-70b"), other, asked, plan_constants(), plan_calibration());
   const std::string text = against_text(one, a, other, b, "llama2-70b");
+  CHECK_THAT(text, Contains("Not backed by measurements") && Contains("two pieces by path"));
   CHECK_THAT(text, Contains("llama2-70b at TP 4") && Contains("NV12") && Contains("through the CPUs") &&
                        Contains("all-reduce transfer +") && Contains("first token") &&
                        Contains("within the stated error"));

@@ -22,6 +22,13 @@ Json bounds_json(const std::optional<Bounds>& bounds) {
 
 Json row_json(const PredictedRow& row) {
   Json json = point_json(row.point, false);
+  for (Json& rank : json["ranks"]) {  // what nobody measured
+    rank["bandwidth_drift"] = nullptr;
+    rank["load_seconds"] = nullptr;
+    if (row.fits()) continue;
+    rank["achievable_gb_per_s"] = nullptr;
+    rank["achievable_median_gb_per_s"] = nullptr;
+  }
   json["fits"] = row.fits();
   json["range"] = {{"tpot_ms", bounds_json(row.tpot_ms)},
                    {"ttft_ms", bounds_json(row.ttft_ms)},

@@ -78,7 +78,11 @@ Range range_from(const Field& field) {
   return {ends[0].count(), ends[1].count()};
 }
 
-RankFigures rank_from(const Field& field) {
+/// Of a rank. predicted: what nobody measured is null, and 0 here.
+RankFigures rank_from(const Field& field, bool predicted) {
+  const auto measured = [&](const char* key) {
+    return predicted ? number_or_null(field[key]).value_or(0) : field[key].number();
+  };
   const Field bytes = field["bytes_per_step"];
   const Field memory = field["memory_bytes"];
   return {.rank = small_integer(field["rank"], 0, parallel::kMaxRanks - 1),
@@ -95,9 +99,9 @@ RankFigures rank_from(const Field& field) {
           .memory = {.weights = memory["weights"].count(),
                      .kv = memory["kv"].count(),
                      .workspace = memory["workspace"].count()},
-          .achievable_gb_per_s = field["achievable_gb_per_s"].number(),
-          .achievable_median_gb_per_s = field["achievable_median_gb_per_s"].number(),
-          .bandwidth_drift = field["bandwidth_drift"].number(),
+          .achievable_gb_per_s = measured("achievable_gb_per_s"),
+          .achievable_median_gb_per_s = measured("achievable_median_gb_per_s"),
+          .bandwidth_drift = measured("bandwidth_drift"),
           .tpot_ms = number_or_null(field["tpot_ms"]),
           .mbu = number_or_null(field["mbu"]),
           .mbu_achievable = number_or_null(field["mbu_achievable"]),
@@ -105,7 +109,7 @@ RankFigures rank_from(const Field& field) {
           .waited_share = number_or_null(field["waited_share"]),
           .attribution = parts_from(field["attribution"]),
           .timer_step_ns = number_or_null(field["timer_step_ns"]),
-          .load_seconds = field["load_seconds"].number()};
+          .load_seconds = measured("load_seconds")};
 }
 
 WarmUp warm_up_from(const Field& field) {
@@ -375,7 +379,8 @@ PointResult point_from_json(const Json& document, const std::string& where) {
   const Field unmet = field["unmet"];
   if (!unmet.value().is_null()) point.unmet = unmet.text();
   read_list(field["warm_up"], point.warm_ups, warm_up_from);
-  read_list(field["ranks"], point.ranks, rank_from);
+  const bool predicted = point.kind == FigureKind::kPredicted;
+  for (const Field& rank : field["ranks"].items()) point.ranks.push_back(rank_from(rank, predicted));
   point.rehearsal = rehearsal_from(field["rehearsal"]);
   for (const Field& verdict : field["verdicts"].items()) point.verdicts.push_back(verdict.text());
   const Field samples = field["samples"];

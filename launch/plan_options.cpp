@@ -19,8 +19,6 @@ using namespace std::string_view_literals;
 constexpr std::array kDTypes = {"auto"sv, "fp32"sv, "fp16"sv, "bf16"sv};
 constexpr std::array kKvDTypes = {"auto"sv, "fp32"sv, "fp16"sv, "bf16"sv, "fp8"sv, "int8"sv};
 constexpr std::array kQuantisations = {"none"sv, "int8"sv, "int4"sv, "nf4"sv, "fp8"sv};
-constexpr int64_t kLongest = 1 << 24;
-constexpr int64_t kLargestBatch = 4096;
 constexpr double kByteBits = 8;
 constexpr double kScaleBits = 16;
 
@@ -52,17 +50,7 @@ std::vector<std::string> software_names() {
 constexpr size_t kMostWorkloads = 2000;
 
 std::vector<runtime::Workload> workloads_of(const po::variables_map& values) {
-  const auto list = [&](const char* name, int64_t most) {
-    return parse_list(values[name].as<std::string>(), std::string("--") + name, 1, most);
-  };
-  std::vector<runtime::Workload> workloads;
-  for (const int64_t prompt : list("prompt-tokens", kLongest)) {
-    for (const int64_t output : list("output-tokens", kLongest)) {
-      for (const int64_t batch : list("batch", kLargestBatch)) {
-        workloads.push_back({.batch = batch, .prompt_tokens = prompt, .output_tokens = output});
-      }
-    }
-  }
+  std::vector<runtime::Workload> workloads = sweep_workloads(values);
   if (workloads.size() > kMostWorkloads) {
     throw UserError(fmt::format("{} workloads: more than anybody reads", workloads.size()),
                     "--batch, --prompt-tokens, --output-tokens", "use doubling lists, such as 1..256x2");

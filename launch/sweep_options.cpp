@@ -18,21 +18,6 @@ namespace fs = std::filesystem;
 constexpr int64_t kLongest = 1 << 24;
 constexpr int64_t kLargestBatch = 4096;
 
-std::vector<runtime::Workload> workloads_of(const po::variables_map& values) {
-  const auto list = [&](const char* name, int64_t most) {
-    return parse_list(values[name].as<std::string>(), std::string("--") + name, 1, most);
-  };
-  std::vector<runtime::Workload> workloads;
-  for (const int64_t prompt : list("prompt-tokens", kLongest)) {
-    for (const int64_t output : list("output-tokens", kLongest)) {
-      for (const int64_t batch : list("batch", kLargestBatch)) {
-        workloads.push_back({.batch = batch, .prompt_tokens = prompt, .output_tokens = output});
-      }
-    }
-  }
-  return workloads;
-}
-
 runtime::Protocol protocol_of(const po::variables_map& values, const SweepDefaults& defaults, uint64_t seed) {
   runtime::Protocol protocol = defaults.protocol;
   if (values.count("warmup") > 0) {
@@ -73,6 +58,21 @@ bool is_file(const std::string& name) {
 }
 
 }  // namespace
+
+std::vector<runtime::Workload> sweep_workloads(const po::variables_map& values) {
+  const auto list = [&](const char* name, int64_t most) {
+    return parse_list(values[name].as<std::string>(), std::string("--") + name, 1, most);
+  };
+  std::vector<runtime::Workload> workloads;
+  for (const int64_t prompt : list("prompt-tokens", kLongest)) {
+    for (const int64_t output : list("output-tokens", kLongest)) {
+      for (const int64_t batch : list("batch", kLargestBatch)) {
+        workloads.push_back({.batch = batch, .prompt_tokens = prompt, .output_tokens = output});
+      }
+    }
+  }
+  return workloads;
+}
 
 po::options_description sweep_option_list(const SweepDefaults& defaults) {
   const std::string degrees =
@@ -138,7 +138,7 @@ SweepArguments sweep_arguments(const po::variables_map& values, const SweepDefau
   } else {
     sweep.rehearsal = rehearsal_options(values, session);
   }
-  sweep.workloads = workloads_of(values);
+  sweep.workloads = sweep_workloads(values);
   sweep.protocol = protocol_of(values, defaults, arguments.model.open.seed);
   if (values.count("peak-bandwidth") > 0) {
     sweep.peaks.gb_per_s = positive(values, "peak-bandwidth", "bandwidth", "use GB/s, e.g. 200");

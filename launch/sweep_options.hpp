@@ -49,6 +49,9 @@ SweepArguments sweep_arguments(const po::variables_map& values, const SweepDefau
 /// --tp, or the command's default. dry_run: degrees beyond the ranks are welcome. Throws UserError.
 std::vector<int> sweep_degrees(const po::variables_map& values, const SweepDefaults& defaults, int ranks, bool dry_run);
 
+/// Of --prompt-tokens, --output-tokens and --batch, each with each: batches vary fastest. Throws UserError.
+std::vector<runtime::Workload> sweep_workloads(const po::variables_map& values);
+
 /// --replicas. Throws UserError where no degree leaves room for two groups, or with a placement of its own.
 bool wants_replicas(const po::variables_map& values, const std::vector<int>& degrees, int ranks);
 

@@ -97,7 +97,7 @@ struct PartChange {
   double ms = 0;
 };
 
-/// The changes of the parts, the largest first, without what is under a twentieth of the larger TPOT.
+/// The changes of the parts, the largest first, without those under `least` ms.
 std::vector<PartChange> changes(const Parts& one, const Parts& other, double least) {
   std::vector<PartChange> found;
   for (const Part part : kParts) {

@@ -74,7 +74,7 @@ struct Recommendation {
 struct Plan {
   std::vector<PredictedRow> rows;               // degrees, then workloads
   std::vector<Recommendation> recommendations;  // of the goals that something fits; the first is the plan's
-  std::vector<std::string> advice, warnings;
+  std::vector<std::string> advice;              // the recommendations' sentences
   Reach reach;
   std::string reach_text;  // whose tables
 };

@@ -25,7 +25,7 @@ struct PlanReport {
 
   /// How far predictions were off: the user's own fits where there are some.
   Spread90 spread() const;
-  /// Of the plan and of what the topology's source says of itself.
+  /// What the topologies' sources say of themselves.
   std::vector<std::string> warnings() const;
   /// Recommendations, and the paragraph.
   std::vector<std::string> advice() const;

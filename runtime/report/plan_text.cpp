@@ -133,8 +133,7 @@ Spread90 PlanReport::spread() const {
 }
 
 std::vector<std::string> PlanReport::warnings() const {
-  std::vector<std::string> all = plan.warnings;
-  all.insert(all.end(), machine.topology.warnings.begin(), machine.topology.warnings.end());
+  std::vector<std::string> all = machine.topology.warnings;
   all.insert(all.end(), against_warnings.begin(), against_warnings.end());
   return all;
 }
